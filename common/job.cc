@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <charconv>
+
+#include "common/error.h"
+#include "common/files.h"
+#include "common/toml_schema.h"
+
+namespace mm {
+namespace {
+
+std::vector<TomlKey> keys_of(Job& job) {
+  constexpr double many = 1e15;
+  const std::monostate planned;
+  return {
+      {"run.dir", &job.run.dir},
+      {"run.steps", &job.run.steps, 1, many},
+      {"run.seed", &job.run.seed, -many, many},
+      {"model.path", &job.model.path},
+      {"model.init", &job.model.init, 0, 0, {"load", "random"}},
+      {"model.freeze", &job.model.freeze},
+      {"model.lora", planned},
+      {"model.ema", planned},
+      {"data.shards", &job.data.shards},
+      {"data.tokenizer", &job.data.tokenizer, 0, 0, {"bytes"}},
+      {"data.shuffle", &job.data.shuffle},
+      {"data.global_batch", &job.data.global_batch, 1, 1 << 24},
+      {"data.threads", &job.data.threads, 0, 1024},
+      {"data.max_length", &job.data.max_length, 1, 1 << 24},
+      {"data.pack", planned},
+      {"data.mix", planned},
+      {"data.cache", planned},
+      {"parallel.tp", &job.parallel.tp, 1, 65536},
+      {"parallel.pp", &job.parallel.pp, 1, 65536},
+      {"parallel.cp", &job.parallel.cp, 1, 65536},
+      {"parallel.zero", &job.parallel.zero, 0, 3},
+      {"parallel.micro_batch", &job.parallel.micro_batch, 1, 1 << 24},
+      {"parallel.backend", &job.parallel.backend, 0, 0, {"auto", "cpu", "cuda"}},
+      {"parallel.dtype", &job.parallel.dtype, 0, 0, {"float64", "float32", "bfloat16"}},
+      {"parallel.threads", &job.parallel.threads, 0, 1024},
+      {"parallel.schedule", planned},
+      {"parallel.virtual", planned},
+      {"parallel.encoder", planned},
+      {"parallel.recompute", planned},
+      {"optim.lr", &job.optim.lr, 1e-300, 1e6},
+      {"optim.min_lr_ratio", &job.optim.min_lr_ratio, -0.0, 1},
+      {"optim.warmup", &job.optim.warmup, 0, many},
+      {"optim.weight_decay", &job.optim.weight_decay, 0, 1e6},
+      {"optim.betas", &job.optim.betas, 0, 1},
+      {"optim.eps", &job.optim.eps, 1e-300, 1},
+      {"optim.clip", &job.optim.clip, 0, 1e300},
+      {"optim.z_loss", planned},
+      {"optim.label_smoothing", planned},
+      {"optim.lr_scale", planned},
+      {"optim.skip_nonfinite", planned},
+      {"checkpoint.every", &job.checkpoint.every},
+      {"checkpoint.keep", &job.checkpoint.keep, 2, 1 << 20},
+      {"checkpoint.tiers", planned},
+      {"recovery.spares", &job.recovery.spares, 0, 65536},
+      {"recovery.max_restarts", &job.recovery.max_restarts, 0, 1 << 20},
+      {"recovery.hang_timeout", &job.recovery.hang_timeout},
+      {"recovery.requeue", &job.recovery.requeue, 0, 0, {"auto", "off"}},
+      {"log.every", &job.log.every, 1, many},
+      {"log.tensorboard", planned},
+  };
+}
+
+void check(const Job& job) {
+  save_every(job);
+  hang_timeout_seconds(job);
+  if (job.optim.betas.size() != 2 || job.optim.betas[0] >= 1 || job.optim.betas[1] >= 1)
+    throw usage_error(fmt::format("{}: optim.betas must be two numbers below 1", job.file));
+}
+
+// "12 min" -> 12 and "min"; throws where it does not start with a positive number.
+std::pair<double, std::string_view> number_and_unit(const std::string& text, const std::string& where) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !(value > 0)) throw usage_error(fmt::format("{} = \"{}\" does not start with a positive number", where, text));
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  return {value, unit};
+}
+
+bool is_regular_file(const std::string& path) {
+  struct stat s;
+  return ::stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
+}
+
+}  // namespace
+
+SaveEvery save_every(const Job& job) {
+  const std::string where = job.file + ": checkpoint.every";
+  if (job.checkpoint.every == "auto") throw usage_error(where + " = \"auto\": this version does not support it");
+  const auto [value, unit] = number_and_unit(job.checkpoint.every, where);
+  SaveEvery every;
+  if (unit.empty() || unit == "steps" || unit == "step") {
+    if (value != static_cast<double>(static_cast<int64_t>(value))) throw usage_error(where + ": not a whole number of steps");
+    every.steps = static_cast<int64_t>(value);
+  } else if (unit == "epochs" || unit == "epoch") every.epochs = value;
+  else if (unit == "min" || unit == "minutes") every.minutes = value;
+  else throw usage_error(fmt::format("{}: unknown unit \"{}\"; known: steps, epochs, min", where, unit));
+  return every;
+}
+
+double hang_timeout_seconds(const Job& job) {
+  if (job.recovery.hang_timeout == "auto") return 0;
+  const std::string where = job.file + ": recovery.hang_timeout";
+  const auto [value, unit] = number_and_unit(job.recovery.hang_timeout, where);
+  if (!unit.empty() && unit != "s") throw usage_error(fmt::format("{}: unknown unit \"{}\"; it is in seconds", where, unit));
+  return value;
+}
+
+Job load_job(const std::string& path, const std::vector<std::string>& assignments) {
+  Job job;
+  job.file = path;
+  const std::vector<TomlKey> keys = keys_of(job);
+  read_toml(read_file(path), path, keys);
+  for (const std::string& a : assignments) set_toml_key(a, keys);
+  check(job);
+  if (job.model.path.empty()) throw usage_error(path + ": model.path is missing");
+  if (job.data.shards.empty()) throw usage_error(path + ": data.shards is missing");
+  return job;
+}
+
+Spec parse_spec(const std::string& spec) {
+  Spec out;
+  out.job.file = "--mm-train";
+  if (spec.empty() || spec == "(null)") throw usage_error("--mm-train needs a value: a job file, key=value,..., auto or off");
+  if (spec == "off") {
+    out.kind = Spec::Kind::off;
+  } else if (spec == "auto") {
+    out.kind = Spec::Kind::automatic;
+  } else if (spec.find('=') != std::string::npos && !is_regular_file(spec)) {
+    out.kind = Spec::Kind::values;
+    const std::vector<TomlKey> keys = keys_of(out.job);
+    for (size_t begin = 0; begin <= spec.size();) {
+      size_t comma = spec.find(',', begin);
+      if (comma == std::string::npos) comma = spec.size();
+      const std::string item = spec.substr(begin, comma - begin);
+      begin = comma + 1;
+      const std::string name = item.substr(0, item.find('='));
+      std::string full = item;
+      if (name.find('.') == std::string::npos)
+        for (const char* section : {"parallel.", "recovery."})
+          for (const TomlKey& key : keys)
+            if (key.name == section + name) full = section + item;
+      set_toml_key(full, keys);
+    }
+    check(out.job);
+  } else {
+    out.kind = Spec::Kind::file;
+    if (!is_regular_file(spec)) throw usage_error(fmt::format("--mm-train={}: no such job file (known words: auto, off)", spec));
+    const std::string text = read_file(spec);
+    if (text.rfind("#!", 0) == 0)
+      throw usage_error(fmt::format("--mm-train={0}: that is a script, not a job file; did you mean --mm-train=auto {0} ?", spec));
+    out.job = load_job(spec);
+  }
+  return out;
+}
+
+Layout job_layout(const Job& job, int tasks) {
+  const Layout layout = layout_for(job.parallel.tp, job.parallel.cp, job.parallel.pp, tasks);
+  if (!job.data.shards.empty() && job.data.global_batch % layout.dp != 0)
+    throw usage_error(fmt::format("{}: dp {} ({} tasks) does not divide data.global_batch {}", job.file, layout.dp, tasks, job.data.global_batch));
+  return layout;
+}
+
+}  // namespace mm

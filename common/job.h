@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job file (TOML) as values, checked as far as the file alone allows. Paths are relative to the working directory.
+// See mm-train.toml(5) for every key, its unit and its default.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/layout.h"
+
+namespace mm {
+
+struct Job {
+  std::string file;  // where it was read, for messages
+
+  struct {
+    std::string dir = "runs/run";
+    int64_t steps = 1000;
+    int64_t seed = 1;
+  } run;
+  struct {
+    std::string path;
+    std::string init = "load";         // load | random
+    std::vector<std::string> freeze;  // glob patterns of tensor names
+  } model;
+  struct {
+    std::vector<std::string> shards;  // glob patterns
+    std::string tokenizer = "bytes";
+    bool shuffle = true;
+    int64_t global_batch = 64;
+    int threads = 0;         // 0: decided by the loader
+    int64_t max_length = 0;  // counts image positions; 0: the model's limit
+  } data;
+  struct {
+    int tp = 1, pp = 1, cp = 1, zero = 1;
+    int64_t micro_batch = 0;  // 0: the rank's whole share
+    std::string backend = "auto";
+    std::string dtype = "float32";  // float64 | float32
+    int threads = 0;                // compute threads of a rank; 0: the CPUs that it may use
+  } parallel;
+  struct {
+    double lr = 1e-3, min_lr_ratio = 0.1;
+    int64_t warmup = 4;
+    double weight_decay = 0.1;
+    std::vector<double> betas = {0.9, 0.95};
+    double eps = 1e-8;
+    double clip = 1.0;  // 0: none
+  } optim;
+  struct {
+    std::string every = "100";  // steps, "2 epochs", "10 min"
+    int keep = 2;
+  } checkpoint;
+  struct {
+    int spares = 0;
+    int max_restarts = 10;
+    std::string hang_timeout = "auto";  // seconds
+    std::string requeue = "auto";       // auto | off
+  } recovery;
+  struct {
+    int64_t every = 1;
+  } log;
+};
+
+// How often checkpoints are made: exactly one of the three is positive.
+struct SaveEvery {
+  int64_t steps = 0;
+  double epochs = 0;
+  double minutes = 0;
+};
+SaveEvery save_every(const Job& job);
+// 0 where it is "auto".
+double hang_timeout_seconds(const Job& job);
+
+// Reads and checks the file, then applies the assignments ("section.key=value") in order. Throws a usage Error.
+Job load_job(const std::string& path, const std::vector<std::string>& assignments = {});
+// What `--mm-train=SPEC` means. A job file, or "key=value,..." with keys of [parallel], of [recovery] or "section.key", or "auto", or "off".
+struct Spec {
+  enum class Kind { off, automatic, values, file } kind = Kind::automatic;
+  Job job;  // defaults where there is no file
+};
+Spec parse_spec(const std::string& spec);
+
+// The layout of `tasks` ranks. Throws a usage Error with the numbers where they do not fit, also where dp does not divide the global batch
+// of a job that has a file.
+Layout job_layout(const Job& job, int tasks);
+
+}  // namespace mm

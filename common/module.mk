@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+$(call library,common,$(wildcard common/*.cc),fmt spdlog toml)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/site.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "common/files.h"
+#include "common/toml_schema.h"
+
+namespace mm {
+
+Site load_site(const std::string& path) {
+  Site site;
+  if (path == Site::default_path && ::access(path.c_str(), F_OK) != 0) return site;
+  read_toml(read_file(path), path,
+            {{"agent.run_dir", &site.run_dir},
+             {"agent.state_dir", &site.state_dir},
+             {"agent.port_offset", &site.port_offset, -65535, 65535},
+             {"agent.heartbeat_ms", &site.heartbeat_ms, 20, 60000},
+             {"agent.silent_ms", &site.silent_ms, 100, 600000},
+             {"agent.fence_ms", &site.fence_ms, 100, 600000},
+             {"agent.dry_run", &site.dry_run},
+             {"network.training_interfaces", &site.training_interfaces},
+             {"slurm.conf", &site.slurm_conf}});
+  return site;
+}
+
+std::string this_node() {
+  if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr && *name != '\0') return name;
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  const std::string full = host;
+  return full.substr(0, full.find('.'));
+}
+
+}  // namespace mm

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The site's configuration, mm-train.conf (TOML), read by the agent, the plugin and mm-run. Every key has a default, and an
+// absent file is all defaults. Unknown keys are errors that name the nearest known one. See mm-train.conf(5).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mm {
+
+struct Site {
+  // [agent]
+  std::string run_dir = "/run/mm-train";        // sockets
+  std::string state_dir = "/var/lib/mm-train";  // history and incident numbers
+  int port_offset = 100;                        // the agent's UDP port is its slurmd's port plus this
+  int heartbeat_ms = 250;
+  int silent_ms = 2000;  // without a heartbeat for so long a peer is silent
+  int fence_ms = 5000;   // cut off from slurmctld and most peers for so long: kill own ranks
+  bool dry_run = false;  // log what would be done to nodes, and do nothing to them
+  // [network]
+  std::vector<std::string> training_interfaces;  // interface names that carry training traffic, nearest first
+  // [slurm]
+  std::string slurm_conf;  // path given to Slurm's commands as SLURM_CONF; empty: their default
+
+  static constexpr const char* default_path = "/etc/mm-train/mm-train.conf";
+};
+
+// An absent file at default_path gives defaults; an absent file anywhere else is an error.
+Site load_site(const std::string& path = Site::default_path);
+
+// The name that Slurm knows this node by: SLURMD_NODENAME where a step sets it, else the host name up to the first dot.
+std::string this_node();
+
+}  // namespace mm

@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Faults of the cluster for tests, one verb each, and `heal`, which undoes them all.
+
+set_nic() {
+  [ "$mode" = netns ] || die 2 "NICs can fail in netns mode only"
+  enter_node "$1"
+  "${enter[@]}" ip link set "$2" "$3" || die 1 "$1: $2 cannot be set $3"
+}
+
+need_interface() { case $1 in eth0 | eth1) ;; *) die 2 "no interface '$1': eth0 (management) or eth1 (training)" ;; esac; }
+
+# The end of the link that is outside the node.
+set_cable() {
+  local which=m
+  [ "$mode" = netns ] || die 2 "NICs can fail in netns mode only"
+  [ "$2" = eth0 ] || which=t
+  ip link set "ms$slot$which${1#node}" "$3" || die 1 "$1: cable of $2 cannot be set $3"
+}
+
+fault_verb() {
+  local what=$1 k
+  shift
+  case $what in
+    nic | cable) [ $# = 3 ] || die 2 "fault $what NODE INTERFACE ..."; need_node "$1"; need_interface "$2" ;;
+    silent | slurmd) [ $# = 2 ] || die 2 "fault $what NODE ..."; need_node "$1" ;;
+    ctld | munged) [ $# = 1 ] || die 2 "fault $what kill|start" ;;
+    *) die 2 "no fault '$what': nic, cable, silent, slurmd, ctld or munged" ;;
+  esac
+  case "$what ${*: -1}" in
+    'nic down' | 'nic up') set_nic "$1" "$2" "$3" ;;
+    'cable out') set_cable "$1" "$2" down ;;
+    'cable in') set_cable "$1" "$2" up ;;
+    'silent on') for k in eth0 eth1; do set_nic "$1" $k down; done ;;
+    'silent off') for k in eth0 eth1; do set_nic "$1" $k up; done ;;
+    'slurmd kill') end_process "slurmd-$1" KILL ;;
+    'slurmd start') start_slurmd "$1" ;;
+    'ctld kill') end_process slurmctld KILL ;;
+    'ctld start') start_ctld ;;
+    'munged kill') end_process munged KILL ;;
+    'munged start') start_munged ;;
+    *) die 2 "fault $what: unknown setting '${*: -1}'; see mini-slurm --help" ;;
+  esac
+}
+
+job_count_is_zero() { [ -z "$(slurm squeue -h)" ]; }
+
+heal() {
+  local k interface
+  start_munged
+  start_ctld
+  for ((k = 1; k <= nodes; k++)); do
+    if [ "$mode" = netns ]; then
+      for interface in eth0 eth1; do
+        set_cable "node$k" $interface up
+        set_nic "node$k" $interface up
+      done
+    fi
+    start_slurmd "node$k"
+    [ -z "$agent" ] || start_agent "node$k"
+  done
+  slurm scancel --user="$test_user" 2>/dev/null
+  slurm scancel --user=root 2>/dev/null
+  wait_for 60 "the end of all jobs" job_count_is_zero || die 1 "jobs do not end: $(slurm squeue -h | tr '\n' ';')"
+  local node state
+  while read -r node state; do
+    case $state in
+      *drain* | *down* | *fail*) slurm scontrol update nodename="$node" state=resume ;;
+    esac
+  done < <(node_states)
+  wait_nodes_idle 60
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/error.h"
+#include "common/files.h"
+
+namespace mm {
+namespace {
+
+class JobFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/mm-job-XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& text) {
+    const std::string path = folder_ + "/job.toml";
+    write_file_durably(path, text);
+    return path;
+  }
+  std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+    try {
+      load_job(write(text), sets);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, exit_status::usage);
+      return e.what();
+    }
+    return "";
+  }
+  std::string folder_;
+  const std::string least_ = "[model]\npath = \"m\"\n[data]\nshards = \"d/*.tar\"\n";
+};
+
+TEST_F(JobFile, NeedsOnlyModelAndData) {
+  const Job job = load_job(write(least_));
+  EXPECT_EQ(job.model.path, "m");
+  EXPECT_EQ(job.data.shards, std::vector<std::string>{"d/*.tar"});
+  EXPECT_EQ(job.data.global_batch, 64);
+  EXPECT_EQ(save_every(job).steps, 100);
+}
+
+TEST_F(JobFile, UnknownKeyNamesFileLineAndTheNearestKey) {
+  const std::string message = error_of(least_ + "[optim]\nweigth_decay = 0.1\n");
+  EXPECT_NE(message.find("job.toml:6"), std::string::npos) << message;
+  EXPECT_NE(message.find("optim.weight_decay"), std::string::npos) << message;
+}
+
+TEST_F(JobFile, WrongTypesRangesAndSyntaxAreErrors) {
+  EXPECT_NE(error_of(least_ + "[run]\nsteps = \"many\"\n").find("whole number"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[run]\nsteps = 0\n").find("outside"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[parallel]\ndtype = \"int8\"\n").find("bfloat16"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[run\n").find("job.toml:5"), std::string::npos);
+  EXPECT_NE(error_of("[data]\nshards = \"x\"\n").find("model.path"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[checkpoint]\nevery = \"3 fortnights\"\n").find("fortnights"), std::string::npos);
+}
+
+TEST_F(JobFile, AssignmentsWinAndTakeBareWords) {
+  const Job job = load_job(write(least_), {"run.steps=7", "run.dir=runs/x", "optim.betas=[0.8, 0.9]", "checkpoint.every=2 epochs"});
+  EXPECT_EQ(job.run.steps, 7);
+  EXPECT_EQ(job.run.dir, "runs/x");
+  EXPECT_EQ(job.optim.betas[0], 0.8);
+  EXPECT_EQ(save_every(job).epochs, 2);
+  EXPECT_NE(error_of(least_, {"run.step=7"}).find("run.steps"), std::string::npos);
+}
+
+TEST_F(JobFile, SpecIsAFileValuesOrAWord) {
+  EXPECT_EQ(parse_spec("off").kind, Spec::Kind::off);
+  EXPECT_EQ(parse_spec("auto").kind, Spec::Kind::automatic);
+  const Spec values = parse_spec("tp=8,pp=2,spares=1,data.global_batch=32");
+  EXPECT_EQ(values.kind, Spec::Kind::values);
+  EXPECT_EQ(values.job.parallel.tp, 8);
+  EXPECT_EQ(values.job.recovery.spares, 1);
+  EXPECT_EQ(parse_spec(write(least_)).kind, Spec::Kind::file);
+  EXPECT_THROW(parse_spec(""), Error);
+  EXPECT_THROW(parse_spec("no-such-file.toml"), Error);
+  EXPECT_THROW(parse_spec("pt=8"), Error);
+}
+
+TEST_F(JobFile, SwallowedScriptIsRefusedWithWhatWasMeant) {
+  const std::string script = folder_ + "/train.sh";
+  write_file_durably(script, "#!/bin/bash\nsrun hostname\n");
+  try {
+    parse_spec(script);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("--mm-train=auto " + script), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(JobFile, LayoutMustFitTasksAndBatch) {
+  Job job = load_job(write(least_), {"parallel.tp=2", "data.global_batch=6"});
+  EXPECT_EQ(job_layout(job, 4).dp, 2);
+  EXPECT_THROW(job_layout(job, 5), Error);
+  EXPECT_THROW(job_layout(job, 8), Error);  // dp 4 does not divide 6
+}
+
+TEST(LayoutTest, RanksAndCoordinatesAreInverse) {
+  const Layout layout = layout_for(2, 3, 2, 48);
+  EXPECT_EQ(layout.dp, 4);
+  for (int r = 0; r < 48; ++r) EXPECT_EQ(layout.rank(layout.coordinates(r)), r);
+  EXPECT_EQ(layout.coordinates(1).tp, 1);
+}
+
+}  // namespace
+}  // namespace mm
