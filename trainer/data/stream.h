@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sample stream: which sample comes when is a pure function of (shards, seed, position), whatever the number of ranks or threads.
+//
+// Position p (from 0, over all epochs) is sample p mod N of epoch p / N; without shuffle in the order of shard names and of members in the
+// tar, with shuffle through a permutation keyed by (seed, epoch). Global batch b is positions [b B, (b + 1) B); rank r of R takes the r-th
+// contiguous R-th of it. A sample that cannot be used (a picture that does not decode, no caption, too long for its images) is replaced by the
+// next usable one in dataset order, counted and named once: a pure function of the sample, so that ranks stay in step.
+// Reading and decoding run on their own threads, ahead of the training loop, in bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/data/sample.h"
+
+namespace mm::data {
+
+struct StreamOptions {
+  std::vector<std::string> shards;  // glob patterns
+  std::string tokenizer = "bytes";
+  bool shuffle = true;
+  int64_t seed = 1;
+  int64_t global_batch = 1;
+  int rank = 0, ranks = 1;
+  int threads = 0;  // decoding threads; 0: one or two, by the CPUs that the process may use
+  SequenceRule rule;
+};
+
+struct StreamCounters {
+  int64_t rejected = 0;        // distinct samples that could not be used so far, on this rank
+  int64_t invalid_utf8 = 0;    // captions repaired
+  double wait_seconds = 0;     // time that next() has waited
+};
+
+class Stream {
+ public:
+  // Opens and indexes the shards. Throws a data Error (exit 3) that names the shard: none that matches, cut short, no sample.
+  explicit Stream(StreamOptions options);
+  ~Stream();
+  int64_t samples() const;  // N
+  // A short text that identifies what is read (names, sizes, number of samples), kept in checkpoints to notice a changed data set.
+  std::string fingerprint() const;
+  // This rank's part of global batch `batch`, in order. Consecutive calls are prefetched; any jump is allowed.
+  std::vector<Sample> next(int64_t batch);
+  // Evaluation: sample i of the data set in dataset order, for i < samples(); usable == false where it was rejected.
+  struct Item {
+    Sample sample;
+    bool usable = true;
+  };
+  std::vector<Item> at(int64_t first, int64_t count);
+  StreamCounters counters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mm::data

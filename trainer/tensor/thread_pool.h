@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pool of compute threads. Work is cut into tiles by the caller; which tile computes what never depends on the number of threads, so
+// that results are the same bits with 1 thread and with many. Waiting is passive: an idle thread sleeps.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace mm::tensor {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);  // at least 1; the caller of parallel_for is one of them
+  ~ThreadPool();
+  int threads() const;
+  // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is rethrown.
+  void parallel_for(int64_t tiles, const std::function<void(int64_t)>& body);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mm::tensor
