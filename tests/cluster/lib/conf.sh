@@ -11,8 +11,8 @@ write_configuration() {
   # - ReturnToService=1: a node that Slurm itself found silent comes back when it registers; what a person or an agent set
   #   down stays down. So a test sees what the code under test did; `mini-slurm heal` resumes the rest.
   # - UnkillableStepTimeout=180: with 60 s Slurm drains healthy nodes whose step waits for a dead one.
-  # - TaskPluginParam=None: nodes share the cores of this machine; bound by default, the first task of every node would sit
-  #   on the same core. An explicit --cpu-bind still works.
+  # - TaskPluginParam=None and OverSubscribe=EXCLUSIVE (whole nodes, as training clusters give out): nodes share the cores of
+  #   this machine; otherwise the first task of every node is bound to core 0, all to the same one. --cpu-bind still works.
   # - FirstJobId: job ids differ between instances, so that no file named after a job is ever shared.
   # - PropagateResourceLimits=NONE: a job must not depend on the limits of the shell that submits it.
   # - batch_sched_delay, bf_interval, sched_interval: a submitted job starts at once.
@@ -61,7 +61,7 @@ END
     echo TopologyPlugin=topology/tree >>"$dir/slurm.conf"
   fi
   write_node_lines "$port" >>"$dir/slurm.conf"
-  echo "PartitionName=all Nodes=node[1-$nodes] Default=YES MaxTime=INFINITE State=UP" >>"$dir/slurm.conf"
+  echo "PartitionName=all Nodes=node[1-$nodes] Default=YES OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP" >>"$dir/slurm.conf"
   if [ "$mode" = netns ]; then
     echo "PMIxCliTmpDirBase=$dir/pmix" >"$dir/mpi.conf"
   else

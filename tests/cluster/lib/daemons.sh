@@ -4,6 +4,15 @@
 # Starting and stopping munged, slurmctld, slurmd and mm-agentd. All run in the foreground under setsid, so that their pid
 # is known at once; their environment is clean, but for SLURM_CONF and the mark of the instance.
 
+# Closes what the caller had open besides the standard streams: a daemon must not hold a lock or a pipe of a test.
+close_files() {
+  local fd
+  for fd in /proc/"$BASHPID"/fd/*; do
+    fd=${fd##*/}
+    [ "$fd" -le 2 ] || [ "$fd" = 255 ] || eval "exec $fd>&-"
+  done
+}
+
 # start_daemon PIDFILE LOG CMD...
 start_daemon() {
   local pidfile=$1 log=$2 pid keep=() variable
@@ -14,9 +23,10 @@ start_daemon() {
   done
   (
     cd / || exit 1
+    close_files
     exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" HOME=/root LANG=C.UTF-8 "${keep[@]}" \
       SLURM_CONF="$dir/slurm.conf" MINI_SLURM_INSTANCE="$dir" setsid "$@"
-  ) </dev/null >>"$dir/log/$log" 2>&1 {lock_fd}>&- &
+  ) </dev/null >>"$dir/log/$log" 2>&1 &
   pid=$!
   disown $pid
   record_pid "$pidfile" $pid
@@ -25,6 +35,7 @@ start_daemon() {
 munge_answers() { munge -n -S "$dir/munge/socket"; }
 
 start_munged() {
+  running_pid munged >/dev/null && return 0
   if [ ! -d "$dir/munge" ]; then
     install -d -o munge -g munge -m 755 "$dir/munge"
     install -d -o munge -g munge -m 700 "$dir/munge/private"

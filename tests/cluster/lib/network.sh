@@ -70,10 +70,13 @@ make_node() {
   local k=$1 pid ready="$dir/run/.node$1"
   # A fifo tells when the namespaces stand: the holder opens it only then.
   mkfifo "$ready" || die 1 "$ready cannot be made"
-  env -i PATH="$PATH" MINI_SLURM_INSTANCE="$dir" \
-    setsid unshare --net --mount --uts --propagation private sh -c "$set_up_mounts
-      echo ready >\"\$3\"
-      exec sleep infinity" sh "$dir" "node$k" "$ready" </dev/null >"$dir/log/holder-node$k" 2>&1 {lock_fd}>&- &
+  (
+    close_files
+    exec env -i PATH="$PATH" MINI_SLURM_INSTANCE="$dir" \
+      setsid unshare --net --mount --uts --propagation private sh -c "$set_up_mounts
+        echo ready >\"\$3\"
+        exec sleep infinity" sh "$dir" "node$k" "$ready"
+  ) </dev/null >"$dir/log/holder-node$k" 2>&1 &
   pid=$!
   disown $pid
   record_pid "holder-node$k" $pid
