@@ -50,7 +50,7 @@ all:
 $(BUILD)/packages.mk: tools/find-packages Makefile
 	@mkdir -p $(@D)
 	@tools/find-packages >$@
-ifeq ($(filter deps clean help format,$(MAKECMDGOALS)),)
+ifeq ($(filter deps clean help format check demo,$(MAKECMDGOALS)),)
 include $(BUILD)/packages.mk
 endif
 
@@ -121,9 +121,15 @@ unit-tests: $(UNIT_TESTS)
 $(BUILD)/compile_commands.json: Makefile $(wildcard */module.mk)
 	@tools/compile-commands $(CXX) '$(CPPFLAGS) $(CXXFLAGS)' $(patsubst $(BUILD)/obj/%.o,%.cc,$(sort $(OBJECTS))) >$@
 
-.PHONY: deps format clean help lint-man
+.PHONY: deps demo format clean help lint-man
 deps:
 	@tools/install-packages
+
+# Each of the two does all of its own set-up.
+JOBS ?= $(shell nproc)
+demo: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@BUILD=$(BUILD) tools/demo
 
 format:
 	clang-format -i $(FORMAT)

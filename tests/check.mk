@@ -2,11 +2,12 @@
 # make check: unit tests, the man pages, then the tests on a private Slurm. Every part adds its counts to one last line.
 
 .PHONY: check check-unit check-cluster
-check: all $(UNIT_TESTS)
+check: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all unit-tests
 	@BUILD=$(BUILD) tests/run-all unit man cluster
 
-check-unit: all $(UNIT_TESTS)
+check-unit: all unit-tests
 	@BUILD=$(BUILD) tests/run-all unit man
 
-check-cluster: all
+check-cluster: all unit-tests
 	@BUILD=$(BUILD) tests/run-all cluster
