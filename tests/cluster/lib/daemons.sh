@@ -70,9 +70,21 @@ start_agent() {
   start_daemon "agent-$1" "agent-$1" "${words[@]}"
 }
 
+# An agent is ready when it listens on its socket. Sockets are listed by network namespace.
+agent_listens() {
+  enter_node "$1"
+  "${enter[@]}" ss -Hxl | grep -qF " $dir/run/agent-$1.sock "
+}
+agent_ready_or_gone() { agent_listens "$1" || gone "agent-$1"; }
+
+wait_agent() {
+  wait_for 20 "the socket of the agent of $1" agent_ready_or_gone "$1" && agent_listens "$1" ||
+    die 1 "agent of $1: $(tail -n 1 "$dir/log/agent-$1")"
+}
+
 agent_verb() {
   case $2 in
-    start) start_agent "$1" ;;
+    start) start_agent "$1"; wait_agent "$1" ;;
     stop) end_process "agent-$1" TERM ;;
     kill) end_process "agent-$1" KILL ;;
     *) die 2 "agent $1 '$2': start, stop or kill" ;;

@@ -60,10 +60,18 @@ heal() {
     start_slurmd "node$k"
     [ -z "$agent" ] || start_agent "node$k"
   done
-  slurm scancel --user="$test_user" 2>/dev/null
-  slurm scancel --user=root 2>/dev/null
-  wait_for 60 "the end of all jobs" job_count_is_zero || die 1 "jobs do not end: $(slurm squeue -h | tr '\n' ';')"
-  local node state
+  local jobs node state
+  jobs=$(slurm squeue -h -o %A)
+  # shellcheck disable=SC2086  # a list of numbers
+  [ -z "$jobs" ] || slurm scancel $jobs
+  kill_all job_pids || die 1 "processes of jobs do not end"
+  if ! wait_for 10 "the end of all jobs" job_count_is_zero; then
+    # A node that never said that the job ended: declaring it down ends the job.
+    while read -r node state; do
+      [[ $state != *idle* ]] && slurm scontrol update nodename="$node" state=down reason="mini-slurm heal"
+    done < <(node_states)
+    wait_for 30 "the end of all jobs" job_count_is_zero || die 1 "jobs do not end: $(slurm squeue -h | tr '\n' ';')"
+  fi
   while read -r node state; do
     case $state in
       *drain* | *down* | *fail*) slurm scontrol update nodename="$node" state=resume ;;

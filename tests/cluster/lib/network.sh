@@ -27,7 +27,7 @@ set_up_mounts='
 '
 
 # Tries what a node needs. Succeeds when all is allowed; else prints the reason and fails.
-namespaces_refused() {
+try_namespaces() {
   local scratch message
   scratch=$(mktemp -d /tmp/mini-slurm-probe.XXXXXX) || { echo "no scratch folder"; return 1; }
   mkdir "$scratch/cgroup" "$scratch/pmix"
@@ -136,6 +136,6 @@ exec_in_node() {
   shift
   enter_node "$node"
   [ "$mode" = netns ] || export SLURMD_NODENAME=$node
-  export SLURM_CONF=$dir/slurm.conf MM_TRAIN_CONF=$dir/mm-train.conf
+  export SLURM_CONF=$dir/slurm.conf MM_TRAIN_CONF=$dir/mm-train.conf MINI_SLURM_INSTANCE=$dir
   exec "${enter[@]}" env -C "$PWD" "$@"
 }

@@ -18,7 +18,7 @@ no_arguments() { [ $# = 0 ] || die 2 "unexpected argument '$1'"; }
 
 defaults() {
   name=${MINI_SLURM_NAME:-default}
-  nodes=5 gpus=0 cpus=8 mode='' dir='' fast=0 topology='' agent='' plugin='' stage='' slot=''
+  nodes=5 gpus=0 cpus=8 mode='' dir='' fast=0 topology='' agent='' plugin='' stage='' slot='' reserved=''
   agent_env=() arguments=()
 }
 
@@ -114,12 +114,15 @@ reserve_instance() {
   lock_registry
   [ ! -e "$registry/$name" ] || die 1 "$name is half up or being started by somebody else: mini-slurm down --name $name"
   [ ! -e "$dir" ] || die 1 "$dir exists already"
+  # A socket's path has 107 bytes at most.
+  [ ${#dir} -le 70 ] || die 2 "$dir: too long a path for the sockets in it (70 bytes at most)"
   mkdir -p "$registry"
   for ((candidate = 1; candidate <= 120; candidate++)); do
     slot_is_free $candidate && break
   done
   [ $candidate -le 120 ] || die 1 "no free slot: too many instances"
   slot=$candidate
+  reserved=1
   {
     local key
     for key in slot mode nodes gpus cpus dir fast topology agent plugin stage; do
@@ -127,7 +130,7 @@ reserve_instance() {
     done
     printf 'agent_env=(%s)\n' "${agent_env[*]@Q}"
   } >"$registry/$name"
-  mkdir -p "$dir" || { rm -f "$registry/$name"; die 1 "$dir cannot be made"; }
+  mkdir -p "$dir" || die 1 "$dir cannot be made"
   chmod 755 "$dir"
   unlock_registry
 }
@@ -188,16 +191,28 @@ end_process() {
   rm -f "$dir/pid/$1"
 }
 
+marked_pids() { grep -lzxFs "MINI_SLURM_INSTANCE=$dir" /proc/[0-9]*/environ | cut -d/ -f3; }
+
+# The network namespaces that were recorded, and those of the marked processes, but never our own.
+instance_namespaces() {
+  local pid
+  {
+    cat "$dir/namespaces" 2>/dev/null
+    [ "$mode" = loopback ] || for pid in $(marked_pids); do readlink "/proc/$pid/ns/net"; done
+  } | sort -u | grep -vxF "$(readlink /proc/self/ns/net)"
+}
+
 # All processes of the instance: in its network namespaces, or with its mark in their environment, or tasks of its jobs.
 # Never this script or what started it.
 instance_pids() {
+  local file namespaces
+  namespaces=$(instance_namespaces)
   {
-    if [ -s "$dir/namespaces" ]; then
-      find /proc/[0-9]*/ns/net -maxdepth 0 -printf '%p %l\n' 2>/dev/null | grep -F -f "$dir/namespaces" | cut -d/ -f3
+    if [ -n "$namespaces" ]; then
+      find /proc/[0-9]*/ns/net -maxdepth 0 -printf '%p %l\n' 2>/dev/null | grep -F "$namespaces" | cut -d/ -f3
     fi
-    grep -lzxFs "MINI_SLURM_INSTANCE=$dir" /proc/[0-9]*/environ | cut -d/ -f3
+    marked_pids
     grep -lzxFs "SLURM_CONF=$dir/slurm.conf" /proc/[0-9]*/environ | xargs -r grep -lzs '^SLURMD_NODENAME=' | cut -d/ -f3
-    local file
     for file in "$dir"/pid/*; do running_pid "${file##*/}"; done
   } | sort -un | grep -vxF -f <(own_line)
 }
@@ -211,9 +226,19 @@ own_line() {
   done
 }
 
+# What is left of jobs: their tasks, and slurmstepd, which has no job in its environment.
+job_pids() {
+  local pid command
+  for pid in $(instance_pids); do
+    { read -r command <"/proc/$pid/comm"; } 2>/dev/null || continue
+    if [ "$command" = slurmstepd ] || grep -qzs '^SLURM_JOB_ID=' "/proc/$pid/environ"; then echo "$pid"; fi
+  done
+}
+
+# kill_all LIST: kills what the function LIST prints, until it prints nothing that lives.
 kill_all() {
   local pids pid living deadline=$((SECONDS + 20))
-  while pids=$(instance_pids); [ -n "$pids" ]; do
+  while pids=$($1); [ -n "$pids" ]; do
     living=0
     for pid in $pids; do
       start_time "$pid" >/dev/null || continue
@@ -227,7 +252,7 @@ kill_all() {
 }
 
 # A failed `up` takes its folder away again; what the daemons said last is shown first.
-keep_logs() {
+show_logs() {
   local log
   for log in "$dir"/log/*; do
     [ -s "$log" ] || continue
@@ -238,9 +263,7 @@ keep_logs() {
 
 tear_down() {
   local bad=0
-  if [ -d "$dir" ]; then
-    kill_all || bad=1
-  fi
+  kill_all instance_pids || bad=1
   remove_network || bad=1
   if [ -d "$dir" ]; then
     rm -rf --one-file-system "$dir" || bad=1

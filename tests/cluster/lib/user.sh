@@ -59,7 +59,7 @@ stage_files() {
 }
 
 exec_as_user() {
-  local folder=$PWD closed pair program=$1
+  local folder=$PWD closed program=$1
   closed=$(closed_folder "$folder")
   if [ -n "$closed" ]; then
     say "user $test_user cannot enter $folder ($closed is closed): running in $dir/home"
@@ -69,6 +69,6 @@ exec_as_user() {
     die 1 "$program: user $test_user cannot reach it: $closed is closed; mini-slurm up --stage DIR copies a folder"
   fi
   eval "$(print_environment)"
-  export HOME=$dir/home USER=$test_user LOGNAME=$test_user SHELL=/bin/bash
+  export MINI_SLURM_INSTANCE=$dir HOME=$dir/home USER=$test_user LOGNAME=$test_user SHELL=/bin/bash
   exec setpriv --reuid="$test_user" --regid="$test_user" --init-groups env -C "$folder" "$@"
 }
