@@ -3,6 +3,7 @@
 // that results are the same bits with 1 thread and with many. Waiting is passive: an idle thread sleeps.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -12,8 +13,11 @@ class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // at least 1; the caller of parallel_for is one of them
   ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
   int threads() const;
-  // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is rethrown.
+  // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is rethrown, and
+  // tiles that had not begun by then are left out. One caller at a time, and never from within a body.
   void parallel_for(int64_t tiles, const std::function<void(int64_t)>& body);
 
  private:
