@@ -44,6 +44,15 @@ if [ "$(id -u)" != 0 ]; then
   finish
 fi
 
+test_case "the test library tells failures, and cleans up"
+printf '%s\n' ". '$here/lib/check.sh'" "at_end touch '$scratch/cleaned'" 'test_case good' 'expect_eq 1 1' \
+  'test_case bad' 'expect_eq 1 2 numbers' 'expect_ok true' 'test_case slow' 'wait_until 1 false' 'finish' >"$scratch/sample.sh"
+expect_status 1 bash "$scratch/sample.sh"
+expect_match "sample.sh:6: bad: numbers: expected '1', got '2'" "$output"
+expect_match "waited 1 s in vain for: false" "$output"
+expect_match "1 passed, 2 failed\$" "$output"
+expect_ok test -e "$scratch/cleaned"
+
 test_case "wrong use exits 2 and says why"
 expect_status 2 "$mini"
 expect_status 2 "$mini" fly
@@ -164,6 +173,17 @@ if [ "$mode" = netns ]; then
   expect_ok on_a status
   expect_eq "" "$(squeue -h)"
   expect_eq "" "$(pgrep -fx "(/usr/bin/)?sleep $long")" "tasks"
+
+  test_case "a node without power has no process left, and boots again"
+  on_a as-user sbatch -N1 -w node4 -o /dev/null --wrap "srun sleep $long" >/dev/null
+  wait_until 10 sh -c "[ \$(pgrep -fxc '(/usr/bin/)?sleep $long') -ge 1 ]"
+  expect_ok on_a fault power node4 off
+  expect_eq "" "$(pgrep -fx "(/usr/bin/)?sleep $long")" "tasks"
+  expect_status 1 on_a status
+  expect_match "slurmd-node4: not running" "$output"
+  expect_ok on_a fault power node4 on
+  expect_ok on_a heal
+  expect_ok on_a status
 else
   test_case "faults of NICs"
   skip "namespaces are not allowed here"
@@ -263,7 +283,7 @@ expect_eq "" "$(remains /tmp/mini-slurm-$a)"
 expect_eq "" "$(links_of "$slot")" "network links"
 
 test_case "without the right to make namespaces, it says so and falls back to loopback"
-expect_ok setpriv --bounding-set=-sys_admin "$mini" up --name $a --nodes 2 --mode netns
+expect_ok sh -c "umask 077; setpriv --bounding-set=-sys_admin '$mini' up --name $a --nodes 2 --mode netns"
 expect_match "namespaces are not allowed here.*falling back to loopback" "$output"
 expect_eq 2 "$(on_a as-user srun -N2 echo x | wc -l)"
 expect_ok on_a down

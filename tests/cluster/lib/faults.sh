@@ -19,14 +19,22 @@ set_cable() {
   ip link set "ms$slot$which${1#node}" "$3" || die 1 "$1: cable of $2 cannot be set $3"
 }
 
+# All processes of the node $powered_off, but for the one that holds its namespaces open.
+powered_off_pids() {
+  local holder
+  holder=$(running_pid "holder-$powered_off") || die 1 "$powered_off: the process that holds its namespaces is gone"
+  find /proc/[0-9]*/ns/net -maxdepth 0 -lname "net:\\[$(readlink "/proc/$holder/ns/net" | tr -dc 0-9)\\]" 2>/dev/null |
+    cut -d/ -f3 | grep -vxF "$holder"
+}
+
 fault_verb() {
   local what=$1 k
   shift
   case $what in
     nic | cable) [ $# = 3 ] || die 2 "fault $what NODE INTERFACE ..."; need_node "$1"; need_interface "$2" ;;
-    silent | slurmd) [ $# = 2 ] || die 2 "fault $what NODE ..."; need_node "$1" ;;
+    silent | power | slurmd) [ $# = 2 ] || die 2 "fault $what NODE ..."; need_node "$1" ;;
     ctld | munged) [ $# = 1 ] || die 2 "fault $what kill|start" ;;
-    *) die 2 "no fault '$what': nic, cable, silent, slurmd, ctld or munged" ;;
+    *) die 2 "no fault '$what': nic, cable, silent, power, slurmd, ctld or munged" ;;
   esac
   case "$what ${*: -1}" in
     'nic down' | 'nic up') set_nic "$1" "$2" "$3" ;;
@@ -34,6 +42,14 @@ fault_verb() {
     'cable in') set_cable "$1" "$2" up ;;
     'silent on') for k in eth0 eth1; do set_nic "$1" $k down; done ;;
     'silent off') for k in eth0 eth1; do set_nic "$1" $k up; done ;;
+    'power off')
+      for k in eth0 eth1; do set_nic "$1" $k down; done
+      powered_off=$1
+      kill_all powered_off_pids || die 1 "$1: processes that do not end" ;;
+    'power on')
+      for k in eth0 eth1; do set_nic "$1" $k up; done
+      start_slurmd "$1"
+      [ -z "$agent" ] || agent_verb "$1" start ;;
     'slurmd kill') end_process "slurmd-$1" KILL ;;
     'slurmd start') start_slurmd "$1" ;;
     'ctld kill') end_process slurmctld KILL ;;
@@ -58,7 +74,7 @@ heal() {
       done
     fi
     start_slurmd "node$k"
-    [ -z "$agent" ] || start_agent "node$k"
+    [ -z "$agent" ] || agent_verb "node$k" start
   done
   local jobs node state
   jobs=$(slurm squeue -h -o %A)

@@ -31,7 +31,7 @@ try_namespaces() {
   local scratch message
   scratch=$(mktemp -d /tmp/mini-slurm-probe.XXXXXX) || { echo "no scratch folder"; return 1; }
   mkdir "$scratch/cgroup" "$scratch/pmix"
-  message=$(unshare --net --mount --uts --propagation private sh -c "$set_up_mounts
+  message=$(unshare --net --mount --uts --propagation slave sh -c "$set_up_mounts
     ip link add name probe0 type bridge
     ip link add name probe1 type veth peer name probe2" sh "$scratch" probe 2>&1)
   local status=$?
@@ -73,7 +73,7 @@ make_node() {
   (
     close_files
     exec env -i PATH="$PATH" MINI_SLURM_INSTANCE="$dir" \
-      setsid unshare --net --mount --uts --propagation private sh -c "$set_up_mounts
+      setsid unshare --net --mount --uts --propagation slave sh -c "$set_up_mounts
         echo ready >\"\$3\"
         exec sleep infinity" sh "$dir" "node$k" "$ready"
   ) </dev/null >"$dir/log/holder-node$k" 2>&1 &

@@ -5,6 +5,7 @@
 #
 # The registry is a file per instance in /run/mini-slurm: where its state folder is, and its slot, a small number that no
 # other instance has. Ports, subnets and the names of links follow from the slot, so that instances never meet.
+# One thing outlives all instances: the empty file that the registry is locked by.
 # A pid file holds "PID STARTTIME"; the start time tells a process from a later one with the same pid.
 
 registry=/run/mini-slurm
