@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// mm-run's side of the local agent: one connection that watches the job, kept up while the agent comes and goes, and a short-lived one for
+// each request. Nothing here throws: an agent that does not answer is an answer.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/agent_client.h"
+
+namespace mm::run {
+
+class AgentLink {
+ public:
+  AgentLink(std::string socket, std::string job) : socket_(std::move(socket)), job_(std::move(job)) {}
+
+  // Tries to begin watching; true where it does (already). `why_not` says why where it does not.
+  bool watch();
+  bool watching() const { return watch_ != nullptr; }
+  int fd() const { return watch_ ? watch_->fd() : -1; }
+  const std::string& why_not() const { return why_not_; }
+  // What has arrived. Stops watching where the agent has gone.
+  std::vector<KeyValues> events();
+
+  struct Probe {
+    std::vector<std::string> good;
+    std::map<std::string, std::string> why_bad;
+  };
+  std::optional<Probe> probe(const std::vector<std::string>& nodes);
+
+  struct Killed {
+    int64_t ranks = 0;
+    std::vector<std::string> late;  // nodes that did not answer
+  };
+  std::optional<Killed> kill(const std::string& step);
+
+ private:
+  std::optional<KeyValues> ask(const KeyValues& message, std::chrono::milliseconds deadline);
+
+  std::string socket_, job_, why_not_;
+  std::unique_ptr<AgentClient> watch_;
+};
+
+}  // namespace mm::run

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run/launch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/recovery/exits.h"
+
+namespace mm::run {
+namespace {
+
+// "7" and "1234.7" -> 7
+std::optional<int64_t> step_number(const std::string& text) {
+  const size_t dot = text.rfind('.');
+  const std::string last = dot == std::string::npos ? text : text.substr(dot + 1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(last.data(), last.data() + last.size(), value);
+  if (error != std::errc() || end != last.data() + last.size()) return std::nullopt;
+  return value;
+}
+
+double real(const KeyValues& values, const char* key, double otherwise) {
+  const std::string text = get(values, key);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' ? otherwise : value;
+}
+
+}  // namespace
+
+recovery::Incident incident_of(const KeyValues& event) {
+  return {get_int(event, "ID", 0),     get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
+          get(event, "SEVERITY"),      get(event, "ACTION"), get(event, "EVIDENCE"), static_cast<int>(get_int(event, "RANK", -1))};
+}
+
+Launch::Launch(std::vector<std::string> nodes, int ranks, int64_t last_step) : nodes_(std::move(nodes)), ranks_(ranks), last_step_(last_step) {}
+
+std::string Launch::step_id() const { return step_id_ ? std::to_string(*step_id_) : std::string(); }
+
+void Launch::tell_step(const std::string& step_id) {
+  if (const auto number = step_number(step_id)) step_id_ = *number, told_ = true;
+}
+
+bool Launch::is_ours(const std::string& step_id) {
+  const auto number = step_number(step_id);
+  if (!number || *number <= last_step_) return false;
+  if (!step_id_) step_id_ = number;
+  return *number == *step_id_;
+}
+
+void Launch::symptom(double when, double now) {
+  if (!symptom_at_) symptom_at_ = now;
+  fault_time_ = std::min(fault_time_.value_or(when), std::min(when, now));
+}
+
+void Launch::add_exit(const recovery::RankExit& exit, double when, double now) {
+  for (const recovery::RankExit& known : evidence_.exits)
+    if (known.rank == exit.rank) return;
+  evidence_.exits.push_back(exit);
+  if (recovery::kind_of(recovery::ending(exit.wait_status)) != recovery::ExitKind::success) symptom(when, now);
+}
+
+void Launch::take(const KeyValues& event, double now) {
+  const std::string kind = get(event, "EVENT"), node = get(event, "NODE");
+  const double when = real(event, "TIME", now);
+  const int rank = static_cast<int>(get_int(event, "RANK", -1));
+  if (kind == "exit") {
+    if (is_ours(get(event, "STEP"))) add_exit({rank, node, static_cast<int>(get_int(event, "STATUS", 0))}, when, now);
+  } else if (kind == "hang") {
+    if (!is_ours(get(event, "STEP_ID"))) return;
+    const double seconds = real(event, "SECONDS", 0);
+    evidence_.hangs.push_back({rank, node, seconds});
+    symptom(when - seconds, now);
+  } else if (kind == "incident") {
+    const recovery::Incident incident = incident_of(event);
+    const bool about_rank = incident.klass == "app" && incident.action == "restart" && is_ours(get(event, "STEP"));
+    const bool about_node = recovery::blames_node(incident) && std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end();
+    if (!about_rank && !about_node) return;
+    evidence_.incidents.push_back(incident);
+    symptom(when, now);
+  } else if (kind == "progress") {
+    if (!is_ours(get(event, "STEP_ID"))) return;
+    Progress p;
+    if (event.contains("STEP")) p.step = get_int(event, "STEP", 0);
+    p.phase = get(event, "PHASE");
+    progress_ = p;
+  }
+}
+
+void Launch::take(const SrunNews& news, double now) {
+  if (news.step && !told_) step_id_ = step_number(*news.step);
+  for (const recovery::RankExit& exit : news.exits) add_exit(exit, now, now);
+  if (news.failure == recovery::SrunFailure::none || evidence_.srun_failure == recovery::SrunFailure::controller) return;
+  evidence_.srun_failure = news.failure;
+  evidence_.srun_message = news.message;
+  if (!news.node.empty()) evidence_.unlaunched.push_back(news.node);
+}
+
+void Launch::srun_ended(int shell_status, double now) {
+  evidence_.srun_status = shell_status;
+  if (shell_status != 0) symptom(now, now);
+}
+
+const recovery::Evidence& Launch::evidence(double now) {
+  evidence_.waited_ms = symptom_at_ ? static_cast<int>((now - *symptom_at_) * 1000) : 0;
+  return evidence_;
+}
+
+std::optional<Progress> Launch::take_progress() { return std::exchange(progress_, std::nullopt); }
+
+}  // namespace mm::run

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of the launch that runs: evidence from the agents' events and from srun's own messages, each told once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/recovery/policy.h"
+#include "agent/run/srun_command.h"
+#include "common/key_values.h"
+
+namespace mm::run {
+
+struct Progress {
+  std::optional<int64_t> step;
+  std::string phase;
+};
+
+class Launch {
+ public:
+  // `last_step` is the highest step id of the job seen so far, or -1: this launch has a higher one.
+  Launch(std::vector<std::string> nodes, int ranks, int64_t last_step);
+
+  // Events of other steps of the job are ignored. Evidence against a node that is not of this launch does not count here either.
+  void take(const KeyValues& event, double now);
+  void take(const SrunNews& news, double now);
+  void srun_ended(int shell_status, double now);
+  void tell_step(const std::string& step_id);
+
+  // The evidence, with waited_ms as of `now`.
+  const recovery::Evidence& evidence(double now);
+  std::optional<Progress> take_progress();
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  int ranks() const { return ranks_; }
+  std::string step_id() const;  // empty while unknown
+  int64_t last_step() const { return step_id_.value_or(last_step_); }
+  // When the first symptom happened, as far as the events tell; `now` where there is none.
+  double fault_time(double now) const { return fault_time_.value_or(now); }
+
+ private:
+  bool is_ours(const std::string& step_id);
+  void add_exit(const recovery::RankExit& exit, double when, double now);
+  void symptom(double when, double now);
+
+  std::vector<std::string> nodes_;
+  int ranks_;
+  int64_t last_step_;
+  std::optional<int64_t> step_id_;
+  bool told_ = false;  // by srun itself, not guessed
+  recovery::Evidence evidence_;
+  std::optional<double> symptom_at_, fault_time_;
+  std::optional<Progress> progress_;
+};
+
+// An incident as an event tells it.
+recovery::Incident incident_of(const KeyValues& event);
+
+}  // namespace mm::run

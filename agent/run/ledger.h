@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The books of a run: what each fault cost, and RUN/incidents.jsonl, a line a fault. Time is given by the caller, in seconds.
+//
+// The time that a fault cost runs from the fault to the next training step that a rank reports; where ranks report nothing, to the next
+// launch. What was computed twice is counted in steps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/recovery/policy.h"
+
+namespace mm::run {
+
+class Ledger {
+ public:
+  // `path` is the file that lines are appended to; empty: none. Its folder is made where it is missing.
+  Ledger(std::string path, double now);
+
+  void launched(const std::vector<std::string>& nodes, double now);
+  // A training step is finished; true where it ends a recovery, whose line is then written.
+  bool stepped(int64_t step, double now);
+  // A launch ends for `action`, at `now`; the fault was at `fault_time`.
+  void fault(const recovery::Action& action, double fault_time, double now);
+  // The run is over. Returns its last line: restarts, time of training, time lost by cause.
+  std::string close(const std::string& outcome, double now);
+
+  std::optional<int64_t> step() const { return step_; }
+  int restarts() const { return restarts_; }
+  double last_lost() const { return last_lost_; }
+  // The line of the newest fault as JSON, for --json.
+  const std::string& last_line() const { return last_line_; }
+
+ private:
+  struct Open {
+    recovery::Action action;
+    double fault_time = 0;
+    std::optional<int64_t> step_before;
+  };
+  void book(double until, std::optional<int64_t> step_after);
+
+  std::string path_, last_line_;
+  double began_, training_ = 0, last_lost_ = 0;
+  std::optional<double> training_since_;
+  std::optional<int64_t> step_;
+  std::optional<Open> open_;
+  std::vector<std::string> nodes_;
+  std::map<std::string, double> lost_;
+  int restarts_ = 0;
+};
+
+}  // namespace mm::run

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "common/agent_client.h"
+#include "common/error.h"
+#include "common/hostlist.h"
+#include "common/job.h"
+#include "common/site.h"
+
+namespace mm::run {
+namespace {
+
+std::string text_of(const Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value == nullptr ? "" : value;
+}
+
+std::optional<int> number_of(const Environment& environment, const char* name) {
+  const std::string text = text_of(environment, name);
+  if (text.empty()) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1)
+    throw usage_error(fmt::format("{}={} in the environment is not a positive number", name, text));
+  return value;
+}
+
+int tasks_per_node(const Options& options, const Environment& environment) {
+  if (options.ntasks_per_node) return *options.ntasks_per_node;
+  if (const auto n = number_of(environment, "SLURM_NTASKS_PER_NODE")) return *n;
+  const auto tasks = number_of(environment, "SLURM_NTASKS"), nodes = number_of(environment, "SLURM_NNODES");
+  if (!tasks || !nodes) return 1;
+  if (*tasks % *nodes != 0)
+    throw usage_error(fmt::format("the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
+  return *tasks / *nodes;
+}
+
+void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
+  const int have = static_cast<int>(plan.allocation.size());
+  if (options.nodes) {
+    const int spares = options.spares.value_or(0);
+    if (*options.nodes + spares > have)
+      throw usage_error(fmt::format("{} nodes and {} spares are more than the {} of job {}", *options.nodes, spares, have, plan.job_id));
+    plan.nodes = *options.nodes;
+  } else {
+    if (wanted_spares >= have)
+      throw usage_error(fmt::format("{} spares leave no node of the {} of job {} to run on", wanted_spares, have, plan.job_id));
+    plan.nodes = have - wanted_spares;
+  }
+  plan.spares = have - plan.nodes;
+}
+
+}  // namespace
+
+Plan make_plan(const Options& options, const Environment& environment) {
+  Plan plan;
+  plan.job_id = text_of(environment, "SLURM_JOB_ID");
+  if (plan.job_id.empty()) throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
+  if (environment("SLURM_HET_SIZE") != nullptr || environment("SLURM_JOB_ID_HET_GROUP_0") != nullptr)
+    throw usage_error(fmt::format("job {} is heterogeneous, which mm-run does not support", plan.job_id));
+  plan.allocation = expand_hostlist(text_of(environment, "SLURM_JOB_NODELIST"));
+  if (plan.allocation.empty()) throw usage_error("SLURM_JOB_NODELIST is empty: not inside a Slurm job");
+
+  Spec spec;
+  spec.kind = Spec::Kind::off;
+  if (const std::string text = text_of(environment, "MM_TRAIN_SPEC"); !text.empty()) {
+    spec = parse_spec(text);
+    plan.plugin = spec.kind != Spec::Kind::off;
+  }
+  if (options.job_file) {
+    spec.kind = Spec::Kind::file;
+    spec.job = load_job(*options.job_file);
+  }
+  count_nodes(options, options.spares.value_or(spec.job.recovery.spares), plan);
+  plan.tasks_per_node = tasks_per_node(options, environment);
+  plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");
+  plan.max_restarts = options.max_restarts.value_or(spec.job.recovery.max_restarts);
+  if (spec.kind == Spec::Kind::file) plan.run_folder = spec.job.run.dir;
+  if (spec.kind != Spec::Kind::off) job_layout(spec.job, plan.tasks());
+
+  plan.agent_socket = text_of(environment, "MM_AGENT_SOCKET");
+  if (plan.agent_socket.empty() || options.config)
+    plan.agent_socket = agent_socket_path(load_site(options.config.value_or(Site::default_path)).run_dir, this_node());
+  plan.srun_arguments = options.srun_arguments;
+  plan.command = options.command;
+  plan.json = options.json;
+  return plan;
+}
+
+}  // namespace mm::run

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What mm-run is asked to do, from its command line and from the environment of the batch step.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mm::run {
+
+struct Options {  // as written; unset means: from the environment
+  std::optional<int> spares, nodes, ntasks_per_node, max_restarts;
+  std::optional<std::string> job_file, config;
+  std::vector<std::string> srun_arguments;
+  bool json = false;
+  std::vector<std::string> command;
+};
+
+struct Plan {
+  std::string job_id;
+  std::vector<std::string> allocation;  // in Slurm's order
+  int nodes = 0;                        // of a launch
+  int spares = 0;                       // what the allocation holds beyond them
+  int tasks_per_node = 1;
+  std::optional<int> cpus_per_task;
+  int max_restarts = 0;
+  std::string agent_socket;
+  bool plugin = false;      // the job was submitted with --mm-train
+  std::string run_folder;  // empty where no job file names one
+  std::vector<std::string> srun_arguments, command;
+  bool json = false;
+
+  int tasks() const { return nodes * tasks_per_node; }
+};
+
+using Environment = std::function<const char*(const char* name)>;
+
+// Throws a usage Error outside an allocation, in a heterogeneous job, and where the numbers do not fit. Reads the job file and the site file.
+Plan make_plan(const Options& options, const Environment& environment);
+
+}  // namespace mm::run

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run/supervisor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <limits>
+
+#include "agent/recovery/describe.h"
+#include "agent/recovery/exits.h"
+#include "agent/recovery/nodes.h"
+#include "agent/run/reports.h"
+#include "common/error.h"
+#include "common/hostlist.h"
+#include "common/log.h"
+
+namespace mm::run {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+// How long to wait for nodes that may come back (a slurmd that restarts), and for slurmctld.
+constexpr double patience_for_nodes = 60;
+constexpr double patience_for_controller = 600;
+constexpr double between_probes = 1;
+constexpr double between_agent_tries = 1;
+// Ranks whose peer ended with an error of the user's are given so long to end on their own.
+constexpr double grace_for_others = 3;
+
+// Wall clock, since agents tell times of events by it.
+double now() {
+  timespec t;
+  ::clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+UniqueFd block_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCONT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, s);
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) throw system_error("sigprocmask", errno);
+  ::signal(SIGPIPE, SIG_IGN);
+  UniqueFd fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!fd) throw system_error("signalfd", errno);
+  return fd;
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// Reads what is there; false at the end of the stream or where there is nothing.
+bool read_some(int fd, std::string& to) {
+  char buffer[1 << 14];
+  const ssize_t n = ::read(fd, buffer, sizeof buffer);
+  if (n > 0) to.assign(buffer, static_cast<size_t>(n));
+  return n > 0;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(Plan plan)
+    : plan_(std::move(plan)),
+      agent_(plan_.agent_socket, plan_.job_id),
+      ledger_(plan_.run_folder.empty() ? "" : plan_.run_folder + "/incidents.jsonl", now()),
+      signals_(block_signals()),
+      stderr_(make_pipe()),
+      budget_{plan_.max_restarts, 0} {
+  slots_.assign(plan_.allocation.begin(), plan_.allocation.begin() + plan_.nodes);
+}
+
+void Supervisor::say(const char* event, const std::string& text, const std::string& details) {
+  log::info("{}", text);
+  if (plan_.json) write_all(STDOUT_FILENO, event_line(event, now(), plan_.job_id, text, details) + "\n");
+}
+
+int Supervisor::run() {
+  follow_agent();
+  for (;;) {
+    if (auto end = choose()) return finish(*end);
+    launch();
+    const Action action = observe();
+    switch (action.kind) {
+      case Action::Kind::restart: restart(action); break;
+      case Action::Kind::wait_for_controller:
+        if (auto end = wait_for_controller()) return finish(*end);
+        break;
+      default: return finish(action);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- nodes and launch
+
+std::optional<recovery::Action> Supervisor::choose() {
+  const double deadline = now() + patience_for_nodes;
+  bool told = false;
+  for (;;) {
+    Action end;
+    if (stop_signal_ != 0) {
+      end.kind = Action::Kind::requeue;
+      end.exit_status = exit_status::requeue;
+      return end;
+    }
+    const auto probe = agent_.probe(plan_.allocation);
+    const auto good = [&](const std::string& node) {
+      return !probe || std::find(probe->good.begin(), probe->good.end(), node) != probe->good.end();
+    };
+    auto choice = recovery::choose_nodes(slots_, plan_.allocation, [&](const std::string& n) { return !excluded_.contains(n) && good(n); });
+    // In need, a node that was left out and has been mended: agents call it good only when it is in service again.
+    if (choice.nodes.empty() && probe) choice = recovery::choose_nodes(slots_, plan_.allocation, good);
+    if (!choice.nodes.empty()) {
+      for (size_t i = 0; i < slots_.size(); ++i) {
+        if (slots_[i] == choice.nodes[i] || excluded_.contains(slots_[i])) continue;
+        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", slots_[i], probe->why_bad.at(slots_[i]), choice.nodes[i]));
+      }
+      slots_ = choice.nodes;
+      return std::nullopt;
+    }
+    std::string why;
+    for (const std::string& node : choice.missing) {
+      const auto left_out = excluded_.find(node);
+      const std::string reason = left_out != excluded_.end()                  ? left_out->second
+                                 : probe && probe->why_bad.contains(node) ? probe->why_bad.at(node)
+                                                                              : "unusable";
+      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", node, reason);
+    }
+    const bool hopeless = !probe || static_cast<int>(plan_.allocation.size() - excluded_.size()) < plan_.nodes;
+    if (hopeless || now() > deadline) {
+      end.kind = Action::Kind::give_up;
+      end.cause = "nodes";
+      end.exit_status = exit_status::requeue;
+      end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}", plan_.nodes,
+                               plan_.allocation.size(), why);
+      return end;
+    }
+    if (!told) say("waiting", fmt::format("waiting up to {:.0f} s for nodes to come back ({})", patience_for_nodes, why));
+    told = true;
+    const double next = now() + between_probes;
+    while (now() < next && stop_signal_ == 0) poll_once(next);
+  }
+}
+
+void Supervisor::launch() {
+  step_pipe_ = make_pipe();
+  step_lines_ = LineCutter();
+  UniqueFd hosts;
+  std::vector<int> inherited = {step_pipe_.write.get()};
+  if (plan_.plugin) {
+    hosts = memory_file(hostfile(plan_, slots_));
+    inherited.push_back(hosts.get());
+  }
+  const auto environment = srun_environment(environ, slots_, ledger_.restarts(), step_pipe_.write.get(),
+                                            hosts ? std::optional<int>(hosts.get()) : std::nullopt);
+  launch_.emplace(slots_, plan_.tasks(), launch_ ? launch_->last_step() : -1);
+  srun_.emplace(srun_command(plan_, slots_), environment, stderr_.write.get(), inherited);
+  step_pipe_.write.reset();
+  ledger_.launched(slots_, now());
+  std::vector<std::string> spares;
+  for (const std::string& n : plan_.allocation)
+    if (std::find(slots_.begin(), slots_.end(), n) == slots_.end() && !excluded_.contains(n)) spares.push_back(n);
+  say("launch", fmt::format("{} rank{} on {}{}", plan_.tasks(), plan_.tasks() == 1 ? "" : "s", compress_hostlist(slots_),
+                            spares.empty() ? "" : ", spare: " + compress_hostlist(spares)));
+}
+
+// ---------------------------------------------------------------- watching
+
+recovery::Action Supervisor::observe() {
+  for (;;) {
+    const recovery::JobState job{launch_->nodes(), launch_->ranks(), stop_signal_ != 0};
+    const Action action = recovery::decide(launch_->evidence(now()), job, budget_);
+    if (action.kind == Action::Kind::settle) poll_once(now() + action.wait_ms * 1e-3);
+    else if (action.kind == Action::Kind::proceed) poll_once(never);
+    else return action;
+  }
+}
+
+void Supervisor::poll_once(double deadline) {
+  if (!agent_.watching()) deadline = std::min(deadline, next_agent_try_);
+  const auto fd_or_none = [](const UniqueFd& fd) { return fd ? fd.get() : -1; };
+  pollfd fds[] = {{signals_.get(), POLLIN, 0},
+                  {agent_.fd(), POLLIN, 0},
+                  {stderr_.read.get(), POLLIN, 0},
+                  {fd_or_none(step_pipe_.read), POLLIN, 0},
+                  {srun_ ? srun_->fd() : -1, POLLIN, 0}};
+  const double left = deadline == never ? -1 : std::clamp(std::ceil((deadline - now()) * 1000), 0.0, 1e9);
+  const int n = ::poll(fds, std::size(fds), static_cast<int>(left));
+  if (n < 0 && errno != EINTR) throw system_error("poll", errno);
+  if (n > 0) {
+    if (fds[0].revents != 0) read_signals();
+    if (fds[3].revents != 0) read_step_id();
+    if (fds[1].revents != 0) read_agent();
+    if (fds[2].revents != 0) read_stderr();
+    if (fds[4].revents != 0) {
+      const int status = srun_->reap();
+      srun_.reset();
+      read_stderr();
+      launch_->srun_ended(recovery::shell_status(status), now());
+    }
+  }
+  if (!agent_.watching() && now() >= next_agent_try_) follow_agent();
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (srun_) srun_->signal(number);
+    if (number == SIGTERM || number == SIGINT || number == SIGQUIT) {
+      if (stop_signal_ == 0) say("asked", fmt::format("asked to end by signal {} ({}); no restart follows", number, ::sigdescr_np(number)));
+      stop_signal_ = number;
+    }
+  }
+}
+
+void Supervisor::read_step_id() {
+  std::string bytes;
+  if (!read_some(step_pipe_.read.get(), bytes)) {
+    step_pipe_.read.reset();
+    return;
+  }
+  for (const std::string& line : step_lines_.add(bytes)) launch_->tell_step(line);
+}
+
+void Supervisor::read_stderr() {
+  std::string bytes;
+  while (read_some(stderr_.read.get(), bytes)) {
+    write_all(STDERR_FILENO, bytes);
+    for (const std::string& line : stderr_lines_.add(bytes))
+      if (launch_) launch_->take(read_srun_line(line, plan_.job_id), now());
+  }
+}
+
+void Supervisor::read_agent() {
+  for (const KeyValues& event : agent_.events()) {
+    if (get(event, "EVENT") == "incident") note_incident(incident_of(event));
+    if (!launch_) continue;
+    launch_->take(event, now());
+    if (const auto progress = launch_->take_progress()) note_progress(*progress);
+  }
+  if (!agent_.watching()) {
+    next_agent_try_ = now() + between_agent_tries;
+    say("agent", "the agent of this node has gone; trying to reach it again");
+  }
+}
+
+void Supervisor::follow_agent() {
+  const bool back = agent_.watch();
+  next_agent_try_ = now() + between_agent_tries;
+  if (back && agent_told_) say("agent", "the agent of this node answers again");
+  if (!back && !agent_told_)
+    say("agent", "no agent watches this job (" + agent_.why_not() + "): only the end of a rank is noticed, not a hang or a bad node");
+  agent_told_ = !back;
+}
+
+void Supervisor::note_incident(const recovery::Incident& incident) {
+  if (std::find(plan_.allocation.begin(), plan_.allocation.end(), incident.node) == plan_.allocation.end()) return;
+  if (std::exchange(told_incidents_[incident.id], true)) return;
+  const bool in_use = launch_ && std::find(slots_.begin(), slots_.end(), incident.node) != slots_.end();
+  if (recovery::blames_node(incident)) {
+    excluded_.emplace(incident.node, recovery::describe(incident));
+    if (!in_use) say("spare", "spare " + recovery::describe(incident) + "; it is left out from now on");
+  } else if (incident.action == "alert" && in_use) {
+    say("alert", recovery::describe(incident) + "; training goes on");
+  }
+}
+
+void Supervisor::note_progress(const Progress& progress) {
+  if (!progress.step || *progress.step <= 0) return;
+  if (!step_at_restart_ || *progress.step > *step_at_restart_) budget_.used = 0;
+  controller_gone_since_.reset();
+  const auto before = ledger_.step();
+  if (ledger_.stepped(*progress.step, now()))
+    say("recovered", fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), *progress.step,
+                                 before ? fmt::format(" (it was at {})", *before) : ""), ledger_.last_line());
+}
+
+// ---------------------------------------------------------------- acting
+
+void Supervisor::stop_step() {
+  if (agent_.watching()) {
+    const auto killed = agent_.kill(launch_->step_id());
+    if (killed && !killed->late.empty()) log::debug("no answer to kill from {}", compress_hostlist(killed->late));
+  }
+  if (!srun_) return;
+  srun_->signal(SIGKILL);
+  srun_->reap();
+  srun_.reset();
+  read_stderr();
+}
+
+void Supervisor::restart(const Action& action) {
+  ledger_.fault(action, launch_->fault_time(now()), now());
+  for (const std::string& node : action.exclude) excluded_.emplace(node, action.reason);
+  stop_step();
+  ++budget_.used;
+  step_at_restart_ = ledger_.step();
+  const auto step = ledger_.step();
+  say("restart", fmt::format("{}; restarting {}{}", action.reason,
+                             action.exclude.empty() ? "on the same nodes" : "without " + compress_hostlist(action.exclude),
+                             step ? fmt::format(", step {} -> resumes from the newest checkpoint", *step) : ""));
+}
+
+std::optional<recovery::Action> Supervisor::wait_for_controller() {
+  const double t = now();
+  if (!controller_gone_since_) {
+    controller_gone_since_ = t;
+    say("controller", "Slurm's controller does not answer; trying again until it does");
+  }
+  if (t - *controller_gone_since_ > patience_for_controller) {
+    Action end;
+    end.kind = Action::Kind::give_up;
+    end.cause = "slurm";
+    end.reason = fmt::format("Slurm's controller has not answered for {:.0f} s", patience_for_controller);
+    end.exit_status = exit_status::requeue;
+    return end;
+  }
+  const double next = t + between_probes;
+  while (now() < next && stop_signal_ == 0) poll_once(next);
+  return std::nullopt;
+}
+
+int Supervisor::finish(const Action& action) {
+  if (action.kind == Action::Kind::give_up) {
+    if (launch_) {
+      const double deadline = now() + grace_for_others;
+      while (srun_ && now() < deadline) poll_once(deadline);
+      ledger_.fault(action, launch_->fault_time(now()), now());
+      if (srun_) stop_step();
+    }
+    log::error("giving up: {}", action.reason);
+  }
+  read_stderr();
+  const char* outcome = action.kind == Action::Kind::finished ? "finished"
+                        : action.kind == Action::Kind::requeue ? "saved, asks for requeue"
+                                                               : "ended";
+  const std::string text = ledger_.close(outcome, now());
+  say("end", fmt::format("{}, exit status {}", text, action.exit_status));
+  return action.exit_status;
+}
+
+}  // namespace mm::run

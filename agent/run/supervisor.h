@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run loop of mm-run.
+//
+// One launch after another:
+//   1. The agents probe every node of the allocation. A slot keeps its node while it is good; else the first good spare takes the slot.
+//   2. srun is started on exactly those nodes.
+//   3. Its end, what it prints, the events of the agents and the signals sent to mm-run are waited for together, and after each the policy
+//      is asked (agent/recovery/policy.h).
+//   4. A restart stops the step: the agents kill its ranks on every node that they reach, then srun is killed with SIGKILL (its remaining
+//      child has slurmctld end the step), and the next launch follows at once. Never by scancel or by a polite end of srun, which wait for
+//      nodes that do not answer.
+// Draining nodes is the agents' business, never done from here.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/run/agent_link.h"
+#include "agent/run/launch.h"
+#include "agent/run/ledger.h"
+#include "agent/run/options.h"
+#include "agent/run/srun_process.h"
+
+namespace mm::run {
+
+class Supervisor {
+ public:
+  explicit Supervisor(Plan plan);
+  // Runs to the end; the exit status of mm-run.
+  int run();
+
+ private:
+  using Action = recovery::Action;
+
+  std::optional<Action> choose();  // fills slots_; an action where there is nothing to launch on
+  void launch();
+  Action observe();
+  void stop_step();
+  void restart(const Action& action);
+  std::optional<Action> wait_for_controller();
+  int finish(const Action& action);
+
+  // Waits for whatever comes first, at most until `deadline` (seconds of now()), and takes it in.
+  void poll_once(double deadline);
+  void read_signals();
+  void read_agent();
+  void read_stderr();
+  void read_step_id();
+  void follow_agent();
+  void note_incident(const recovery::Incident& incident);
+  void note_progress(const Progress& progress);
+  void say(const char* event, const std::string& text, const std::string& details = {});
+
+  Plan plan_;
+  AgentLink agent_;
+  Ledger ledger_;
+  UniqueFd signals_;
+  Pipe stderr_, step_pipe_;
+  LineCutter stderr_lines_, step_lines_;
+  std::optional<SrunProcess> srun_;
+  std::optional<Launch> launch_;
+  std::vector<std::string> slots_;
+  std::map<std::string, std::string> excluded_;  // node -> why
+  std::map<int64_t, bool> told_incidents_;
+  recovery::Budget budget_;
+  std::optional<int64_t> step_at_restart_;
+  std::optional<double> controller_gone_since_;
+  double next_agent_try_ = 0;
+  bool agent_told_ = false;
+  int stop_signal_ = 0;  // that asked for the end
+};
+
+}  // namespace mm::run
