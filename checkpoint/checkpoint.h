@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a run: RUN/checkpoints/step-0001200/ with one HDF5 file for each rank and a manifest with hashes. Knows tensors and
-// files, nothing of models or of MPI: what ranks must tell each other goes through Group.
+// Checkpoints of a run: RUN/checkpoints/step-0001200/ with one HDF5 file for each rank and a manifest with hashes. Knows
+// tensors and files, nothing of models or of MPI: what ranks must tell each other goes through Group.
 //
-// Invariants: a folder with a committed name is complete and every byte of it is covered by a hash; a load verifies every hash of what it
-// reads before it returns; a failed save leaves the last good checkpoint as it was; candidates of which none loads are an error, never a
-// silent start from step 0. The protocol is told in checkpoint/commit.cc.
+// Invariants: a folder with a committed name is complete and every byte of it is covered by a hash; a load verifies every hash
+// of what it reads before it returns; a failed save leaves the last good checkpoint as it was; candidates of which none loads
+// are an error, never a silent start from step 0. The protocol is told in checkpoint/commit.cc.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ std::string name_of(DType);
 
 using Extents = std::vector<int64_t>;
 
-// A box of a tensor in memory: contiguous and row-major within the box. All of one name and role agree in dtype and global shape;
-// the boxes of all ranks together cover the tensor, without overlap. A 0-d tensor has empty extents and one element.
+// A box of a tensor in memory: contiguous and row-major within the box. All of one name and role agree in dtype and global
+// shape; the boxes of all ranks together cover the tensor, without overlap. A 0-d tensor has empty extents and one element.
 struct Box {
   Extents offset, shape;  // in elements; same rank as the global shape
 };
@@ -89,19 +89,23 @@ class RunFolder {
   std::vector<StepInfo> list() const;
   const std::string& path() const { return checkpoints_; }
 
-  // Saves and commits step `step` ("this many steps are done"). Collective; blocks until committed or failed. Never throws for what a disk
-  // can do: the result says it, the same on all ranks.
+  // Saves and commits step `step` ("this many steps are done"). Collective; blocks until committed or failed. Never throws for
+  // what a disk can do: the result says it, the same on all ranks.
   SaveResult save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts);
-  // Removes all but the newest `keep` committed steps that are not marked bad (rank 0 only acts). Never the newest one that was verified.
-  void retain(Group& group, int keep);
+  // Removes what is older than the newest `keep` (at least 1) committed steps that are not marked bad and whose manifest, sizes
+  // and structure hold at this moment; a step that does not hold is not counted, so that the newest one that does is never
+  // removed. Collective; rank 0 acts. Returns what went wrong, the same on all ranks; empty where all went well.
+  std::string retain(Group& group, int keep);
 
   struct Loaded {
     int64_t step = 0;
     Facts facts;
     std::vector<std::string> skipped;  // newer steps that did not verify, with the reason
   };
-  // Loads the newest step that verifies on every rank into the views that `views_of` gives for its facts; marks the ones that do not.
-  // nullopt: there is no committed step at all. Throws a data Error (exit 3) where there are some and none loads.
+  // Loads the newest step that verifies on every rank into the views that `views_of` gives for its facts; marks the ones that
+  // do not. Collective. nullopt: there is no committed step at all. Throws a data Error (exit 3) where there are some and none
+  // loads; on all ranks what `views_of` threw on one, or a usage Error where a view names a tensor that the step has not or has
+  // otherwise. After a throw the views' content is undefined.
   std::optional<Loaded> load_newest(Group& group, const std::function<std::vector<View>(int64_t step, const Facts&)>& views_of);
 
  private:

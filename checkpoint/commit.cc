@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a step is saved.
+//
+//  1. Rank 0 names the writer (64 random bits), removes the private folders that dead writers left, and makes
+//  .step-NNNNNNN.WRITER. A stale
+//     writer thus loses its folder: it cannot collide with us, and its own rename fails.
+//  2. Each rank builds the HDF5 structure of its file in memory, creates the file and reserves its space (a full disk shows
+//  here), streams
+//     the payload block by block (hash, write), writes hashes, index and structure, then fsync and close, then fsync of the
+//     private folder.
+//  3. The ranks tell each other their record (size and hashes) or their error. One error and the save has failed.
+//  4. Rank 0 reads the indexes of all files back, checks that the boxes tile every tensor, writes the manifest beside its name,
+//  fsyncs it,
+//     renames it and fsyncs the private folder. All of the step is now durable under a name that no load looks at.
+//  5. Rank 0 renames the folder to step-NNNNNNN and fsyncs the folder above it: the commit. Before the rename a crash leaves
+//  the step before
+//     as the newest; after it, this one. Where that name exists already (a step saved again after a restart), the two are
+//     exchanged in one operation; a file system that cannot do so gets two renames, and a crash between them leaves the step
+//     before as the newest.
+//  6. Rank 0 replaces LATEST, a hint that a failure does not matter to, and tells the others the outcome.
+//
+// A failure of anything up to and in 5 fails the save: the rename is taken back, the private folder removed, all ranks return
+// the first error. An fsync that failed is never repeated: what it left in the page cache is unknown, so the next save writes
+// new files.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/step_reader.h"
+#include "common/version.h"
+
+namespace mm::checkpoint {
+namespace {
+
+// A message between ranks: "+" and a result, or "-" and an error.
+template <class F>
+std::string report_of(F&& f) {
+  try {
+    return "+" + f();
+  } catch (const std::exception& e) {
+    return std::string("-") + e.what();
+  }
+}
+
+// The first error among the messages; empty where there is none.
+std::string first_error(const std::vector<std::string>& reports) {
+  for (const std::string& r : reports) {
+    if (r.empty()) return "checkpoint: a rank reported nothing";
+    if (r[0] == '-') return r.substr(1);
+  }
+  return "";
+}
+
+// Step 5.
+void publish(const std::string& checkpoints, const std::string& private_folder, const std::string& final_folder) {
+  const bool again = io::exists(final_folder);
+  bool exchanged = false;
+  std::string aside;
+  if (again) {
+    exchanged = io::exchange(private_folder, final_folder);
+    if (!exchanged) {
+      aside = checkpoints + "/.trash-" + new_writer();
+      io::rename(final_folder, aside);
+    }
+  }
+  try {
+    if (!exchanged) io::rename(private_folder, final_folder);
+    try {
+      io::sync_folder(checkpoints);
+    } catch (const Error&) {
+      // It may or may not be durable: take it back, so that what the save says is what a load finds.
+      if (exchanged)
+        io::exchange(private_folder, final_folder);
+      else
+        io::rename(final_folder, private_folder);
+      throw;
+    }
+  } catch (const Error&) {
+    if (!aside.empty()) io::rename(aside, final_folder);
+    throw;
+  }
+}
+
+void replace_latest(const std::string& checkpoints, const std::string& name) {
+  try {
+    const std::string temporary = checkpoints + "/.LATEST.tmp";
+    io::remove_tree(temporary);
+    io::write_file(temporary, name + "\n");
+    io::rename(temporary, checkpoints + "/LATEST");
+  } catch (const io::Failure&) {
+    // A hint: loads look at the folders themselves.
+  }
+}
+
+}  // namespace
+
+SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool first = group.rank() == 0;
+  SaveResult result;
+
+  const std::string start = group.all_gather(!first ? "+" : report_of([&] {
+    if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
+    remove_leftovers(checkpoints_);
+    std::string writer = new_writer();
+    io::make_folder(checkpoints_ + "/" + private_name(step, writer));
+    return writer;
+  }))[0];
+  result.error = first_error({start});
+  const std::string writer = start.empty() ? "" : start.substr(1);
+  const std::string private_folder = checkpoints_ + "/" + private_name(step, writer);
+
+  std::vector<std::string> reports;
+  if (result.error.empty()) {
+    reports = group.all_gather(report_of([&] {
+      const std::string path = private_folder + "/" + rank_file_name(group.rank());
+      const FileRecord record = write_rank_file(path, {writer, step, group.rank(), group.size()}, tensors);
+      io::sync_folder(private_folder);
+      return text_of(record);
+    }));
+    result.error = first_error(reports);
+    if (result.error.empty()) {
+      const std::string outcome = group.all_gather(!first ? "+" : report_of([&] {
+        Manifest m{
+            step,  writer, version_line("mm-train"), std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
+            facts, {}};
+        for (const std::string& r : reports) m.files.push_back(parse_file_record(r.substr(1)));
+        const StepReader tiled(private_folder, m);
+        io::write_file(private_folder + "/manifest.json.tmp", text_of(m));
+        io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
+        io::sync_folder(private_folder);
+        publish(checkpoints_, private_folder, checkpoints_ + "/" + step_name(step));
+        replace_latest(checkpoints_, step_name(step));
+        return std::to_string(m.payload());
+      }))[0];
+      result.error = first_error({outcome});
+      if (result.error.empty()) {
+        result.committed = true;
+        result.bytes = std::stoull(outcome.substr(1));
+      }
+    }
+  }
+  // Our private folder after a failure; after a commit over an older folder of that name, the older one.
+  if (first) remove_leftovers(checkpoints_);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace mm::checkpoint

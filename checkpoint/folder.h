@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names in RUN/checkpoints: step-0001200 is committed; .step-0001200.WRITER is private to a save under way, .trash-... on its
+// way out; LATEST names the newest step for people and scripts, and nothing trusts it. A file .bad in a step says why a load
+// would not have it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+
+namespace mm::checkpoint {
+
+std::string step_name(int64_t step);
+std::optional<int64_t> step_of_name(const std::string& name);  // nullopt: not the name of a committed step
+std::string private_name(int64_t step, const std::string& writer);
+std::string new_writer();  // 16 random hexadecimal digits
+
+std::vector<StepInfo> list_steps(const std::string& checkpoints);  // newest first
+// Marks the step; what the mark itself meets is returned, and empty where it went well.
+std::string mark_bad(const StepInfo& step, const std::string& reason);
+// Moves it out of the committed names first, so that a removal that is cut short leaves no half step.
+void remove_step(const std::string& checkpoints, const StepInfo& step);
+// What dead writers and removals that were cut short left. A writer that is alive after all loses its folder, and its save
+// fails. What cannot be removed now stays for the next time.
+void remove_leftovers(const std::string& checkpoints);
+
+}  // namespace mm::checkpoint

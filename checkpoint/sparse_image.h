@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file image in memory that keeps only the pages written, and an HDF5 file driver that builds one. Space that a dataset
+// merely reserved costs nothing, whatever its size; pages never written are zeros.
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+namespace mm::checkpoint {
+
+class SparseImage {
+ public:
+  void write(uint64_t offset, const void* data, size_t bytes);
+  void read(uint64_t offset, void* data, size_t bytes) const;
+  uint64_t size() const { return size_; }
+  void resize(uint64_t size) { size_ = size; }
+
+ private:
+  std::unordered_map<uint64_t, std::string> pages_;
+  uint64_t size_ = 0;
+};
+
+// Registers the driver for as long as it lives, and makes files of `access` go to `image`. Where the library fails, ok() is
+// false.
+class SparseImageDriver {
+ public:
+  SparseImageDriver(hid_t access, SparseImage& image);
+  SparseImageDriver(const SparseImageDriver&) = delete;
+  SparseImageDriver& operator=(const SparseImageDriver&) = delete;
+  ~SparseImageDriver();
+  bool ok() const { return ok_; }
+
+ private:
+  hid_t id_;
+  bool ok_;
+};
+
+}  // namespace mm::checkpoint

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One committed step, opened for reading: its manifest, the indexes of its rank files, and its tensors in boxes of any layout.
+// Everything that comes out has been checked against its hash. Throws BadStep for wrong content, io::Failure for what cannot be
+// read now, a usage Error for a tensor that is not in the step as it is asked for.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/rank_file.h"
+
+namespace mm::checkpoint {
+
+struct TensorParts {
+  DType dtype = DType::float32;
+  Extents global_shape;
+  std::vector<std::pair<size_t, size_t>> parts;  // file, entry of it
+};
+using TensorKey = std::pair<std::string, std::string>;  // name, role
+
+class StepReader {
+ public:
+  // Checks the manifest, the sizes and indexes of all files, and that the boxes of each tensor tile it.
+  StepReader(const std::string& folder, int64_t step) : StepReader(folder, read_manifest(folder, step)) {}
+  // Of a folder whose manifest is not written yet.
+  StepReader(const std::string& folder, Manifest manifest);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::map<TensorKey, TensorParts>& tensors() const { return tensors_; }
+  size_t files() const { return files_.size(); }
+
+  void check_structure(size_t file);
+  // `progress` gets the bytes of each block that was checked.
+  void check_payload(size_t file, const std::function<void(uint64_t)>& progress);
+  // Fills the views; reads the blocks that hold them, and no others.
+  void read(const std::vector<View>& views);
+
+ private:
+  void check_tiling() const;
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<RankFile> files_;
+  std::map<TensorKey, TensorParts> tensors_;
+};
+
+// What is wrong with a step, a line for each file that does not verify; empty where all holds. `quick`: all but the payload.
+std::vector<std::string> verify_step(const std::string& folder, int64_t step, bool quick,
+                                     const std::function<void(uint64_t)>& progress);
+
+}  // namespace mm::checkpoint
