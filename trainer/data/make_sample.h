@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the parts of one sample to what the model takes: which parts are pictures and which are text, decoding, resizing, tokens.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "trainer/data/dataset.h"
+#include "trainer/data/sequence.h"
+
+namespace mm::data {
+
+// The parts that count, images in order: "png" before "0.png", "1.png", ..., by number.
+struct SampleParts {
+  std::vector<Part> images;
+  const Part* text = nullptr;  // K.txt, else
+  const Part* json = nullptr;  // K.json
+};
+// Throws Unusable where a part occurs twice.
+SampleParts sample_parts(const Dataset& dataset, int64_t sample);
+// Whether the part's name ends as a picture's: "png", "3.jpeg".
+bool is_image_part(std::string_view name);
+
+struct MadeSample {
+  Sample sample;
+  bool repaired_text = false;
+};
+// Throws Unusable with the reason, or the Error of a failed read.
+MadeSample make_sample(const Dataset& dataset, int64_t sample, const SequenceRule& rule);
+// What a made sample will take in memory, from the index alone.
+int64_t estimated_bytes(const Dataset& dataset, int64_t sample, const SequenceRule& rule);
+
+}  // namespace mm::data

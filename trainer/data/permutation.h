@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A permutation of 0 ... n-1 that is computed, not stored: a Feistel network keyed by (seed, epoch) over the next power of four, walked
+// until it falls inside (at most 4 steps on average). Any position of any epoch costs the same. Checkpoints rely on its values: a
+// change of the function changes what a resumed run reads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace mm::data {
+
+class Permutation {
+ public:
+  Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
+  uint64_t operator()(uint64_t i) const;  // i < n
+
+ private:
+  uint64_t encrypt(uint64_t value) const;
+  uint64_t n_;
+  int half_bits_;
+  std::array<uint64_t, 6> keys_;
+};
+
+}  // namespace mm::data
