@@ -1,1 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
+# spank_mm_train.so is loaded into sbatch, srun and slurmstepd, whatever libraries a user's LD_LIBRARY_PATH holds: so it carries what it needs (the C++
+# runtime, fmt, and its own objects of common/) and depends on libc alone.
+spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.cc node_order.cc option_table.cc record.cc)
+spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc)
+spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(spank_common)))
+
+# The pure part, for the unit tests.
+$(call library,spank_logic,$(spank_logic),fmt)
+
+$(BUILD)/obj/plugin/%.o: CPPFLAGS += -DFMT_HEADER_ONLY
+$(BUILD)/obj/plugin/%.o: PACKAGES := toml
+$(BUILD)/obj/plugin/%.o: %.cc $(BUILD)/packages.mk
+	@mkdir -p $(@D)
+	@echo "  CXX   $< (plugin)"
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(call flags_of,CFLAGS,$(PACKAGES)) -MMD -MP -c $< -o $@
+
+# Sanitizers bring a runtime that Slurm's own commands do not have loaded first: the plugin is then for the linker to check only.
+$(BUILD)/spank_mm_train.so: $(spank_objects) spank_plugin/exports.map
+	@echo "  LINK  $@"
+	@$(CXX) -shared $(LDFLAGS) $(if $(SAN),,-static-libstdc++ -static-libgcc) \
+	  -Wl,--version-script=spank_plugin/exports.map -Wl,-z,relro,-z,now $(filter %.o,$^) -o $@
+
+-include $(spank_objects:.o=.d)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one environment variable by which sbatch, salloc and srun tell slurmstepd what a job asked for, SLURM_MM_TRAIN: slurmstepd must not
+// read a user's job file, because it is root. Its name starts with SLURM_, so that --export=NONE and --export=LIST let it through.
+// A job or step has the variable exactly where --mm-train is in force.
+//
+// What is in it is the user's word: whoever reads it as root takes nothing from it but bounded numbers and host names of the user's step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mm::spank {
+
+inline constexpr const char* record_variable = "SLURM_MM_TRAIN";
+
+struct Record {
+  std::string value;  // of --mm-train, as given
+  std::string spec;   // the same, a job file's path made absolute
+  int tp = 1, pp = 1, cp = 1;
+  int spares = 0;
+  double hang_timeout = 0;  // seconds; 0: learnt
+  bool requeue = true;
+  int tasks = 0;       // that train, as far as the submission states it; 0: unknown
+  std::string order;   // of a step: its nodes in the order of their first ranks, a host list; empty: Slurm's order
+  std::string master;  // of a step: address of the first of them, where its name does not resolve
+  bool ordered = false;  // the order is ours, by a host file of the step
+};
+
+std::string format_record(const Record& record);
+// Nothing where the text is no record, or a number in it is out of range.
+std::optional<Record> parse_record(std::string_view text);
+
+}  // namespace mm::spank

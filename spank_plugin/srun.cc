@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// srun: the order of the step's nodes, checks that need the allocation, and the record for slurmstepd.
+//
+// How ranks get their order. srun reads SLURM_HOSTFILE after it has called our option callback and before it has parsed its command line; a
+// host file there means an arbitrary distribution, rank by rank, so that SLURM_PROCID itself follows our order. The file is a memfd, named
+// /proc/self/fd/N: no file to leak. It must be written in the callback (init_post_opt is too late) and is taken back in init_post_opt, so
+// that no task inherits the variable. SLURM_DISTRIBUTION is never set: srun would then want as many names as tasks in -w, too. A -w, -x, -m
+// or -r on the command line defeats a host file; that is the user's word, and Slurm's order stays.
+//
+// The callback knows no count yet, so it reads the command line and the environment as srun does. Only a step on all nodes of the
+// allocation, or on those that MM_NODES lists in order, is ordered; for fewer nodes Slurm must be free to choose those that are idle.
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+
+#include "common/error.h"
+#include "common/files.h"
+#include "common/hostlist.h"
+#include "common/process.h"
+#include "spank_plugin/checks.h"
+#include "spank_plugin/client.h"
+#include "spank_plugin/contexts.h"
+#include "spank_plugin/node_order.h"
+
+namespace mm::spank {
+namespace {
+
+constexpr std::chrono::seconds scontrol_deadline{5};
+
+struct Step {
+  Stated arguments, stated;
+  std::optional<Request> request;
+  bool inherited = false;
+  std::string problem, note;
+  UniqueFd host_file;
+  TemporaryVariable host_file_variable{"SLURM_HOSTFILE"};
+};
+Step& step() {
+  static Step instance;
+  return instance;
+}
+
+bool in_allocation() { return own_variable("SLURM_JOB_ID").has_value(); }
+
+// The daemon that another launcher starts on each node is no rank, and its children must not take its RANK for theirs.
+bool is_launcher_daemon(const std::vector<std::string>& command) {
+  if (command.empty()) return false;
+  const std::string name = command.front().substr(command.front().rfind('/') + 1);
+  for (const char* daemon : {"orted", "prted", "hydra_bstrap_proxy", "hydra_pmi_proxy"})
+    if (name == daemon) return true;
+  return false;
+}
+
+// Tasks on each of `nodes`: as the allocation gave them where they add up, else evenly; nothing where they do not divide.
+std::vector<int> spread(const std::vector<std::string>& nodes, const std::vector<std::string>& job_nodes, int tasks) {
+  const std::optional<std::vector<int>> given = expand_counts(own_variable("SLURM_TASKS_PER_NODE").value_or(""));
+  if (given && given->size() == job_nodes.size()) {
+    std::vector<int> out;
+    for (const std::string& node : nodes) {
+      const auto at = std::find(job_nodes.begin(), job_nodes.end(), node);
+      if (at != job_nodes.end()) out.push_back((*given)[static_cast<size_t>(at - job_nodes.begin())]);
+    }
+    if (out.size() == nodes.size() && std::accumulate(out.begin(), out.end(), int64_t{0}) == tasks) return out;
+  }
+  const int count = static_cast<int>(nodes.size());
+  if (count == 0 || tasks % count != 0) return {};
+  return std::vector<int>(nodes.size(), tasks / count);
+}
+
+void write_host_file(Step& s, const std::vector<std::string>& nodes, const std::vector<int>& tasks) {
+  UniqueFd fd(::memfd_create("mm-train-hosts", MFD_CLOEXEC));
+  if (!fd) throw system_error("host file: memfd_create", errno);
+  const std::string text = host_file(nodes, tasks);
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0) throw system_error("host file: write", errno);
+    done += static_cast<size_t>(n);
+  }
+  s.host_file_variable.set(fmt::format("/proc/self/fd/{}", fd.get()), true);
+  s.host_file = std::move(fd);
+  s.request->record.order = compress_hostlist(nodes);
+  s.request->record.ordered = true;
+}
+
+std::string topology() {
+  try {
+    const CommandResult r = run_command({"scontrol", "show", "topology"}, scontrol_deadline);
+    return r.ok() ? r.out : "";
+  } catch (const Error&) {
+    return "";  // no scontrol here: Slurm's order
+  }
+}
+
+// What a user's own choice makes the order of ranks, as far as it can be told: Slurm keeps nodes sorted but for a host file.
+std::vector<std::string> users_order(const Stated& stated) {
+  if (stated.order_option == "SLURM_HOSTFILE") return nodes_of_host_file(read_file(own_variable("SLURM_HOSTFILE").value_or("")));
+  if (stated.distribution.rfind("arbitrary", 0) == 0 && !stated.node_list.empty()) return first_mentions(expand_hostlist(stated.node_list));
+  return {};
+}
+
+void plan_order(Step& s) {
+  if (!in_allocation()) {
+    s.note = "outside an allocation Slurm's order of nodes stays";
+    return;
+  }
+  const std::optional<std::string> chosen = own_variable("MM_NODES");
+  const std::string& option = chosen ? s.arguments.order_option : s.stated.order_option;
+  if (!option.empty()) {
+    s.note = fmt::format("{} chooses nodes or their order, so Slurm's order of ranks stays", option);
+    try {
+      s.request->record.order = compress_hostlist(users_order(s.stated));
+    } catch (const Error&) {
+      // A host file that srun will refuse itself.
+    }
+    return;
+  }
+  const std::vector<std::string> job_nodes = expand_hostlist(own_variable("SLURM_JOB_NODELIST").value_or(""));
+  std::vector<std::string> nodes;
+  if (chosen) {
+    nodes = expand_hostlist(*chosen);
+    if (first_mentions(nodes).size() != nodes.size()) throw usage_error(fmt::format("MM_NODES={}: a node is there twice", *chosen));
+    if (s.arguments.nodes && static_cast<size_t>(*s.arguments.nodes) != nodes.size())
+      throw usage_error(fmt::format("MM_NODES={}: {} nodes, but srun asks for {}", *chosen, nodes.size(), *s.arguments.nodes));
+  } else {
+    const bool nested = own_variable("SLURM_STEP_ID").value_or(std::to_string(interactive_step)) != std::to_string(interactive_step);
+    if (nested || s.stated.uncertain || s.stated.odd_tasks || !s.stated.nodes || static_cast<size_t>(*s.stated.nodes) != job_nodes.size()) return;
+    nodes = job_nodes.size() > 1 ? order_by_switches(job_nodes, topology()) : job_nodes;
+  }
+  const int count = static_cast<int>(nodes.size());
+  const int tasks = s.stated.tasks ? *s.stated.tasks : s.stated.tasks_per_node ? count * *s.stated.tasks_per_node : count;
+  const std::vector<int> each = spread(nodes, job_nodes, tasks);
+  if (!each.empty()) write_host_file(s, nodes, each);
+  else if (chosen) throw usage_error(fmt::format("MM_NODES={}: {} tasks do not spread evenly over {} nodes", *chosen, tasks, nodes.size()));
+}
+
+// Where the name of rank 0's node does not resolve, its address as Slurm has it.
+std::string master_address(const std::string& order) {
+  if (order.empty()) return {};
+  const std::string node = expand_hostlist(order).front();
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(node.c_str(), nullptr, nullptr, &found) == 0) {
+    ::freeaddrinfo(found);
+    return {};
+  }
+  try {
+    const CommandResult r = run_command({"scontrol", "show", "node", node, "-o"}, scontrol_deadline);
+    for (const std::string& word : split_words(r.out))
+      if (word.rfind("NodeAddr=", 0) == 0) return word.substr(9);
+  } catch (const Error&) {
+    // no scontrol here: the name must do
+  }
+  return {};
+}
+
+// mm-run leaves a descriptor open for us: it wants to know which step it has started, as soon as there is one.
+void tell_step_id(spank_t spank) {
+  const std::optional<std::string> descriptor = own_variable("MM_RUN_STEP_FD");
+  if (!descriptor) return;
+  ::unsetenv("MM_RUN_STEP_FD");
+  int fd = -1;
+  uint32_t id = 0;
+  const auto [end, error] = std::from_chars(descriptor->data(), descriptor->data() + descriptor->size(), fd);
+  if (error != std::errc() || *end != '\0' || fd < 3 || spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS) return;
+  const std::string line = fmt::format("{}\n", id);
+  if (::write(fd, line.data(), line.size()) < 0) slurm_verbose("mm-train: mm-run does not take the step's id: %m");
+}
+
+}  // namespace
+
+void srun_option() {
+  Step& s = step();
+  s.host_file_variable.undo();
+  s.host_file.reset();
+  s.request.reset();
+  s.problem.clear();
+  s.note.clear();
+  try {
+    s.arguments = own_arguments();
+    s.stated = merge(parse_environment(Client::srun, own_variable), s.arguments);
+    s.inherited = !s.arguments.mm_train;
+    if (is_launcher_daemon(s.arguments.command)) return;
+    const std::optional<Record> record = parse_record(own_variable(record_variable).value_or(""));
+    const std::string value = plugin().value.value_or("");
+    s.request = record && record->value == value ? read_inherited_request(*record) : read_request(value);
+    if (!s.request) return;
+    s.request->record.order.clear();
+    s.request->record.master.clear();
+    s.request->record.ordered = false;
+    if (s.stated.heterogeneous || own_variable("SLURM_HET_SIZE")) throw usage_error("--mm-train: heterogeneous jobs and steps are not supported");
+    plan_order(s);
+  } catch (const Error& e) {
+    s.problem = e.what();
+  }
+}
+
+void srun_check() {
+  Step& s = step();
+  s.host_file_variable.undo();
+  s.host_file.reset();
+  if (!s.problem.empty()) refuse(s.problem);
+  forget_exported();
+  if (!s.request) {
+    ::unsetenv(record_variable);
+    return;
+  }
+  if (own_variable("MM_NODES")) {
+    // mm-run's, for this step only; its host file is for an srun without the plugin.
+    ::unsetenv("MM_NODES");
+    ::unsetenv("SLURM_HOSTFILE");
+  }
+  try {
+    Record& record = s.request->record;
+    if (!in_allocation()) record.tasks = check_submission(s.request->job, s.stated);
+    record.master = master_address(record.order);
+    ::setenv(record_variable, format_record(record).c_str(), 1);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+  // Slurm's default fence of PMIx without data lets about 3 % of MPI launches die in MPI_Init.
+  ::setenv("SLURM_PMIX_FENCE", "ring", 0);
+  if (!s.note.empty()) say(s.note);
+}
+
+void srun_step_check(spank_t spank) {
+  tell_step_id(spank);
+  const Step& s = step();
+  uint32_t tasks = 0, nodes = 0;
+  if (!s.request || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
+    return;
+  StepSize size;
+  size.tasks = static_cast<int>(tasks);
+  size.job_nodes = static_cast<int>(expand_hostlist(own_variable("SLURM_JOB_NODELIST").value_or("")).size());
+  if (size.job_nodes == 0) size.job_nodes = static_cast<int>(nodes);
+  size.inherited = s.inherited;
+  if (is_helper(s.request->record, size)) return;
+  check_step(s.request->job, size.tasks);
+}
+
+}  // namespace mm::spank

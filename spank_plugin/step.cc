@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// slurmstepd: the environment of each task, and the step's registration with the agent of its node.
+//
+// Here a plugin's error can drain the node, so nothing here fails a task: what goes wrong is said, and the task starts. A user's file is never
+// read here; what the job asked for comes with the record (record.h).
+#include <fmt/format.h>
+#include <net/if.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+
+#include "common/agent_client.h"
+#include "common/error.h"
+#include "common/hostlist.h"
+#include "common/site.h"
+#include "spank_plugin/contexts.h"
+#include "spank_plugin/environment.h"
+#include "spank_plugin/record.h"
+
+namespace mm::spank {
+namespace {
+
+constexpr std::chrono::milliseconds agent_deadline{500};
+
+std::optional<std::string> variable(spank_t spank, const char* name) {
+  std::string buffer(128 * 1024, '\0');
+  if (spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size())) != ESPANK_SUCCESS) return {};
+  return std::string(buffer.c_str());
+}
+
+template <typename T>
+T item(spank_t spank, spank_item which, T otherwise) {
+  T value = otherwise;
+  return spank_get_item(spank, which, &value) == ESPANK_SUCCESS ? value : otherwise;
+}
+
+struct Place {
+  uint32_t job = 0, step = 0, restarts = 0;
+  std::vector<std::string> nodes;  // of the step (of the job in a batch step), in Slurm's order
+  std::string node;
+  bool is_script = false;  // a batch script, or the shell of an interactive step
+  bool has_tasks = false;
+};
+
+Place place_of(spank_t spank) {
+  Place p;
+  p.job = item<uint32_t>(spank, S_JOB_ID, 0);
+  p.step = item<uint32_t>(spank, S_JOB_STEPID, 0);
+  p.restarts = item<uint32_t>(spank, S_SLURM_RESTART_COUNT, 0);
+  p.is_script = p.step == batch_step || p.step == interactive_step;
+  p.has_tasks = p.step < last_real_step;
+  p.nodes = expand_hostlist(variable(spank, p.has_tasks ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST").value_or(""));
+  const uint32_t index = item<uint32_t>(spank, S_JOB_NODEID, 0);
+  if (const auto name = variable(spank, "SLURMD_NODENAME"); name && !name->empty()) p.node = *name;
+  else if (index < p.nodes.size()) p.node = p.nodes[index];
+  else p.node = this_node();
+  return p;
+}
+
+// The site file is the admin's, and a mistake in it must cost no job: defaults then, and the reason for whoever asks.
+Site site_settings(std::string& problem) {
+  try {
+    return load_site(plugin().config);
+  } catch (const std::exception& e) {
+    problem = e.what();
+    return Site();
+  }
+}
+
+std::optional<Record> record_of(spank_t spank) { return parse_record(variable(spank, record_variable).value_or("")); }
+
+TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, const Site& site) {
+  TaskFacts f;
+  f.job_id = place.job;
+  f.step_id = place.step;
+  f.restarts = place.restarts;
+  f.rank = static_cast<int>(item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0));
+  f.local_rank = item<int>(spank, S_TASK_ID, 0);
+  f.tasks = static_cast<int>(item<uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT, 1));
+  f.local_tasks = static_cast<int>(item<uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT, 1));
+  f.tp = record.tp;
+  f.pp = record.pp;
+  f.cp = record.cp;
+  f.node = place.node;
+  f.nodes = record.order.empty() ? place.nodes : expand_hostlist(record.order);
+  f.master = record.master;
+  f.agent_socket = agent_socket_path(site.run_dir, place.node);
+  for (const std::string& name : site.training_interfaces)
+    if (::if_nametoindex(name.c_str()) != 0) f.interfaces.push_back(name);
+  f.visible_gpus = variable(spank, "CUDA_VISIBLE_DEVICES").value_or("");
+  f.step_gpus = variable(spank, "SLURM_STEP_GPUS").value_or("");
+  cpu_set_t cpus;
+  if (::sched_getaffinity(0, sizeof cpus, &cpus) == 0) f.cpus = CPU_COUNT(&cpus);
+  return f;
+}
+
+// One connection for the life of this slurmstepd. After a failure the agent is left alone until the next phase, so that a hanging agent costs
+// a step one deadline, not one for each task.
+struct AgentLink {
+  std::optional<AgentClient> client;
+  bool failed = false;
+
+  void request(const Site& site, const std::string& node, const KeyValues& message) {
+    if (failed) return;
+    try {
+      if (!client) client.emplace(agent_socket_path(site.run_dir, node));
+      const KeyValues answer = client->request(message, agent_deadline);
+      if (get(answer, "OK") != "1") slurm_info("mm-train: agent: %s: %s", get(message, "VERB").c_str(), get(answer, "ERROR").c_str());
+    } catch (const std::exception& e) {
+      slurm_info("mm-train: %s", e.what());
+      client.reset();
+      failed = true;
+    }
+  }
+};
+AgentLink& agent_link() {
+  static AgentLink instance;
+  return instance;
+}
+
+}  // namespace
+
+void step_task_environment(spank_t spank) {
+  const std::optional<Record> record = record_of(spank);
+  if (!record) return;
+  const Place place = place_of(spank);
+  if (!place.is_script && !place.has_tasks) return;
+  std::string problem;
+  const Site site = site_settings(problem);
+  TaskEnvironment environment;
+  if (place.is_script) {
+    environment.values = {{"MM_AGENT_SOCKET", agent_socket_path(site.run_dir, place.node)},
+                          {"MM_TRAIN_SPEC", record->spec},
+                          {"MM_TRAIN_SPARES", fmt::format("{}", record->spares)}};
+  } else {
+    const TaskFacts facts = facts_of(spank, *record, place, site);
+    environment = task_environment(facts);
+    if (facts.local_rank == 0 && !environment.warning.empty()) slurm_spank_log("mm-train: %s", environment.warning.c_str());
+    if (facts.local_rank == 0 && !problem.empty()) slurm_spank_log("mm-train: %s: site settings: %s", place.node.c_str(), problem.c_str());
+    if (record->ordered && variable(spank, "SLURM_DISTRIBUTION").value_or("") == "arbitrary") spank_unsetenv(spank, "SLURM_DISTRIBUTION");
+  }
+  for (const auto& [name, value] : environment.values) spank_setenv(spank, name.c_str(), value.c_str(), 0);
+  spank_setenv(spank, exported_variable, list_exported(environment.values).c_str(), 1);
+}
+
+void step_task_started(spank_t spank) {
+  const std::optional<Record> record = record_of(spank);
+  if (!record) return;
+  const Place place = place_of(spank);
+  std::string problem;
+  const Site site = site_settings(problem);
+  if (!problem.empty()) slurm_info("mm-train: site settings: %s", problem.c_str());
+  KeyValues message = {{"JOB", fmt::format("{}", place.job)},
+                       {"UID", fmt::format("{}", item<uid_t>(spank, S_JOB_UID, 0))},
+                       {"NODES", compress_hostlist(place.nodes)}};
+  const std::string pid = fmt::format("{}", item<pid_t>(spank, S_TASK_PID, 0));
+  if (place.step == batch_step) {
+    message.insert({{"VERB", "job"},
+                    {"BATCH_NODE", place.node},
+                    {"BATCH_PID", pid},
+                    {"RESTARTS", fmt::format("{}", place.restarts)},
+                    {"SPARES", fmt::format("{}", record->spares)},
+                    {"REQUEUE", record->requeue ? "auto" : "off"}});
+  } else if (place.has_tasks) {
+    message.insert({{"VERB", "task"},
+                    {"STEP", fmt::format("{}", place.step)},
+                    {"NTASKS", fmt::format("{}", item<uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT, 0))},
+                    {"RANK", fmt::format("{}", item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0))},
+                    {"LOCAL_RANK", fmt::format("{}", item<int>(spank, S_TASK_ID, 0))},
+                    {"PID", pid},
+                    {"HANG_TIMEOUT", fmt::format("{:g}", record->hang_timeout)}});
+  } else {
+    return;
+  }
+  agent_link().request(site, place.node, message);
+}
+
+void step_task_ended(spank_t spank) {
+  const std::optional<Record> record = record_of(spank);
+  if (!record) return;
+  const Place place = place_of(spank);
+  if (!place.has_tasks) return;
+  std::string problem;
+  const Site site = site_settings(problem);
+  agent_link().request(site, place.node,
+                       {{"VERB", "exit"},
+                        {"JOB", fmt::format("{}", place.job)},
+                        {"STEP", fmt::format("{}", place.step)},
+                        {"RANK", fmt::format("{}", item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0))},
+                        {"PID", fmt::format("{}", item<pid_t>(spank, S_TASK_PID, 0))},
+                        {"STATUS", fmt::format("{}", item<int>(spank, S_TASK_EXIT_STATUS, 0))}});
+}
+
+}  // namespace mm::spank
