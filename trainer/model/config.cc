@@ -26,7 +26,8 @@ json parse_file(const std::string& path) {
 // One JSON object of the file; every message names the file, the key with its path, and the value.
 class Section {
  public:
-  Section(const json& object, std::string file, std::string path) : object_(object), file_(std::move(file)), path_(std::move(path)) {}
+  Section(const json& object, std::string file, std::string path)
+      : object_(object), file_(std::move(file)), path_(std::move(path)) {}
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
     const std::string value = object_.contains(key) ? object_.at(key).dump() : "(absent)";
@@ -164,14 +165,17 @@ void read_preprocessor(const std::string& path, VisionConfig& v) {
 
 }  // namespace
 
-int VlmConfig::positions_per_image() const { return vision.positions() - (drop_class_token ? 1 : 0); }
+int VlmConfig::positions_per_image() const {
+  return vision.positions() - (drop_class_token ? 1 : 0);
+}
 
 data::SequenceRule VlmConfig::sequence_rule(int64_t max_length) const {
   data::SequenceRule rule;
   rule.image_size = vision.image_size;
   rule.positions_per_image = positions_per_image();
   rule.image_token = image_token;
-  rule.max_length = max_length == 0 || (text.max_positions != 0 && text.max_positions < max_length) ? text.max_positions : max_length;
+  rule.max_length =
+      max_length == 0 || (text.max_positions != 0 && text.max_positions < max_length) ? text.max_positions : max_length;
   rule.vocabulary = text.vocabulary;
   return rule;
 }

@@ -32,7 +32,9 @@ double normal(uint64_t key, uint64_t index) {
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
-int64_t fan_in(const ParamSpec& spec) { return spec.shape.size() > 1 ? spec.size() / spec.shape[0] : spec.size(); }
+int64_t fan_in(const ParamSpec& spec) {
+  return spec.shape.size() > 1 ? spec.size() / spec.shape[0] : spec.size();
+}
 
 }  // namespace
 
@@ -53,7 +55,8 @@ ParamStore<T>::ParamStore(std::vector<ParamSpec> specs) : specs_(std::move(specs
 
 template <class T>
 size_t ParamStore<T>::index(std::string_view name) const {
-  const auto at = std::lower_bound(specs_.begin(), specs_.end(), name, [](const ParamSpec& s, std::string_view n) { return s.name < n; });
+  const auto at =
+      std::lower_bound(specs_.begin(), specs_.end(), name, [](const ParamSpec& s, std::string_view n) { return s.name < n; });
   if (at == specs_.end() || at->name != name) throw std::out_of_range("model: no parameter is named " + std::string(name));
   return static_cast<size_t>(at - specs_.begin());
 }

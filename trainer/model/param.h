@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a model: one record each, the single truth that initialisation, gradients, norm, optimizer, checkpoint and Hugging
-// Face names use. Values lie in one contiguous block in the order of names, gradients in another of the same shape, so that a
-// flat range [begin, end) of elements means the same on every rank.
+// The parameters of a model: one record each, the single truth that initialisation, gradients, norm, optimizer, checkpoint and
+// Hugging Face names use. Values lie in one contiguous block in the order of names, gradients in another of the same shape, so
+// that a flat range [begin, end) of elements means the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ class ParamStore {
  public:
   explicit ParamStore(std::vector<ParamSpec> specs);  // sorts by name
   const std::vector<ParamSpec>& specs() const { return specs_; }
-  int64_t size() const { return offsets_.back(); }           // elements in all
-  int64_t offset(size_t i) const { return offsets_[i]; }     // of parameter i in the blocks; offset(specs().size()) is size()
-  size_t index(std::string_view name) const;                 // throws where there is none
+  int64_t size() const { return offsets_.back(); }        // elements in all
+  int64_t offset(size_t i) const { return offsets_[i]; }  // of parameter i in the blocks; offset(specs().size()) is size()
+  size_t index(std::string_view name) const;              // throws where there is none
   T* values() { return values_.data(); }
   T* gradients() { return gradients_.data(); }
   T* value(size_t i) { return values_.data() + offsets_[i]; }

@@ -38,7 +38,8 @@ void vision_tower(Builder& b, const VlmConfig& c) {
   for (int i = 0; i < v.layers; ++i) {
     b.reached = i < c.vision_layers;
     const std::string layer = tower + "encoder.layers." + std::to_string(i) + ".";
-    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"}) b.linear(layer + "self_attn." + name, v.hidden, v.hidden, true);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"})
+      b.linear(layer + "self_attn." + name, v.hidden, v.hidden, true);
     b.layer_norm(layer + "layer_norm1", v.hidden);
     b.layer_norm(layer + "layer_norm2", v.hidden);
     b.linear(layer + "mlp.fc1", v.intermediate, v.hidden, true);

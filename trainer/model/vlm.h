@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vision-language model: a CLIP or SigLIP tower, a projector and a Llama or Qwen2 decoder (Hugging Face's
-// LlavaForConditionalGeneration), forward and hand-written backward on packed tokens: the sequences of a micro-batch lie one after
-// another without padding, attention stays inside each.
+// LlavaForConditionalGeneration), forward and hand-written backward on packed tokens: the sequences of a micro-batch lie one
+// after another without padding, attention stays inside each.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,9 @@ class Vlm {
   ~Vlm();
   // Sum over the trained labels of -log p(label); keeps what backward needs.
   double forward(std::span<const data::Sample> micro_batch);
-  // Adds scale * d(sum) / d(parameter) of the last forward to the gradients.
+  // Adds scale * d(sum) / d(parameter) of the last forward to the gradients. Once after each forward, which it uses up.
   void backward(double scale);
-  // Logits at the last position of one sequence; nothing is kept.
+  // Logits at the last position of one sequence; labels are not read, and what a forward kept is lost.
   std::vector<T> next_token_logits(const data::Sample& sample);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owned working memory that is kept from step to step: it only grows, so that steps of one size allocate nothing after the first. The
-// content is undefined after `need`. Aligned for vector loads.
+// Owned working memory that is kept from step to step: it only grows, so that steps of one size allocate nothing after the
+// first. The content is undefined after `need`. Aligned for vector loads.
 #pragma once
 
 #include <cstddef>

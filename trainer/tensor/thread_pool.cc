@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loop is open at a time. `claims` holds its generation in the high half and the number of tiles that nobody has taken in the low half;
-// a thread takes a tile by lowering the low half by compare-and-swap, so a thread that wakes late, into another generation, cannot take a
-// tile that is not there. Who has taken a tile may read `body` and `tiles`: they change only when all tiles of the loop are done.
+// One loop is open at a time. `claims` holds its generation in the high half and the number of tiles that nobody has taken in
+// the low half; a thread takes a tile by lowering the low half by compare-and-swap, so a thread that wakes late, into another
+// generation, cannot take a tile that is not there. Who has taken a tile may read `body` and `tiles`: they change only when all
+// tiles of the loop are done.
 #include "trainer/tensor/thread_pool.h"
 
 #include <atomic>
@@ -84,7 +85,9 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::threads() const {
+  return static_cast<int>(state_->workers.size()) + 1;
+}
 
 void ThreadPool::parallel_for(int64_t tiles, const std::function<void(int64_t)>& body) {
   State& s = *state_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pool of compute threads. Work is cut into tiles by the caller; which tile computes what never depends on the number of threads, so
-// that results are the same bits with 1 thread and with many. Waiting is passive: an idle thread sleeps.
+// A pool of compute threads. Work is cut into tiles by the caller; which tile computes what never depends on the number of
+// threads, so that results are the same bits with 1 thread and with many. Waiting is passive: an idle thread sleeps.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   int threads() const;
-  // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is rethrown, and
-  // tiles that had not begun by then are left out. One caller at a time, and never from within a body.
+  // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is
+  // rethrown, and tiles that had not begun by then are left out. One caller at a time, and never from within a body.
   void parallel_for(int64_t tiles, const std::function<void(int64_t)>& body);
 
  private:
