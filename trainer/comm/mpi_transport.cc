@@ -5,12 +5,17 @@
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings of MPI 2 would add their own library
 #include <mpi.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "common/error.h"
+#include "common/log.h"
 
 namespace mm::comm {
 namespace {
@@ -28,6 +33,33 @@ std::string text_of(int code) {
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw Error(exit_status::peer_lost, fmt::format("comm: {}: {}", call, text_of(code)));
 }
+
+// Ends the process unless it is destroyed in time.
+class Watchdog {
+ public:
+  Watchdog(std::chrono::seconds patience, std::string message, int status)
+      : thread_([this, patience, message = std::move(message), status] {
+          std::unique_lock lock(mutex_);
+          if (done_.wait_for(lock, patience, [this] { return over_; })) return;
+          log::error("{}", message);
+          std::fflush(nullptr);
+          ::_exit(status);
+        }) {}
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    done_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool over_ = false;
+  std::thread thread_;
+};
 
 // Sleeps between two looks: messages of a running step come within microseconds, so first it only yields; a peer that computes or
 // writes a checkpoint takes long, so the naps grow. MPI's own waits spin and would take the core from the rank that is waited for.
@@ -55,7 +87,10 @@ class MpiTransport : public Transport {
     // MPI_Init itself spins while it waits for the other ranks; so it at least yields.
     ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int provided = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    {
+      const Watchdog watchdog(120s, "comm: MPI_Init: the other ranks have not come within 120 s", exit_status::peer_lost);
+      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    }
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
@@ -131,10 +166,12 @@ class MpiTransport : public Transport {
 
 std::unique_ptr<Transport> mpi_transport() { return std::make_unique<MpiTransport>(); }
 
-void finalize_mpi() {
+void finalize_mpi(int status) {
   int started = 0, ended = 0;
   if (MPI_Initialized(&started) != MPI_SUCCESS || started == 0) return;
-  if (MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0) MPI_Finalize();
+  if (MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return;
+  const Watchdog watchdog(30s, "comm: MPI_Finalize: the other ranks have not come within 30 s", status);
+  MPI_Finalize();
 }
 
 }  // namespace mm::comm

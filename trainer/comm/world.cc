@@ -44,6 +44,6 @@ std::unique_ptr<Comm> open_world() {
   return comm_over(std::move(transport));
 }
 
-void close_world() { finalize_mpi(); }
+void close_world(int status) { finalize_mpi(status); }
 
 }  // namespace mm::comm

@@ -142,7 +142,7 @@ TEST(UnderMpi, DISABLED_Collectives) {
   ASSERT_EQ(comm->size(), 4);
   check_all(*comm);
   EXPECT_GT(comm->bytes_sent(), 0U);
-  close_world();
+  close_world(0);
 }
 
 TEST(UnderMpi, DISABLED_LatePeer) {

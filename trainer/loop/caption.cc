@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/loop/caption.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "trainer/data/image.h"
+#include "trainer/loop/setup.h"
+#include "trainer/loop/trained_model.h"
+#include "trainer/model/vlm.h"
+
+namespace mm::loop {
+namespace {
+
+// The "bytes" tokenizer: 0 padding, 1 begin, 2 end, 3 image, 4 + byte.
+constexpr int32_t begin_token = 1, end_token = 2, first_byte = 4, bytes = 256;
+
+// The likeliest of the end and the bytes; the lower one of equals.
+template <class T>
+int32_t choose(const std::vector<T>& logits) {
+  int32_t best = end_token;
+  for (int32_t id = first_byte; id < std::min<int32_t>(first_byte + bytes, static_cast<int32_t>(logits.size())); ++id)
+    if (logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) best = id;
+  return best;
+}
+
+template <class T>
+std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const data::Image& picture, int64_t max_tokens) {
+  data::Sample sample;
+  sample.ids.push_back(begin_token);
+  sample.ids.insert(sample.ids.end(), static_cast<size_t>(rule.positions_per_image), rule.image_token);
+  sample.images.push_back(data::resize_image(picture, rule.image_size, rule.image_size));
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < max_tokens && (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
+    sample.labels.assign(sample.ids.size(), data::no_label);
+    const int32_t next = choose(vlm.next_token_logits(sample));
+    if (next == end_token) break;
+    sample.ids.push_back(next);
+    text += static_cast<char>(next - first_byte);
+  }
+  return text;
+}
+
+// JSON needs UTF-8; bytes that are none become U+FFFD.
+std::string json_line(const SampleOptions& options, const TrainedModel& model, const std::string& image, const std::string& text) {
+  const nlohmann::ordered_json line = {{"image", image}, {"caption", text}, {"step", model.step}, {"run", options.run}};
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+int sample(const SampleOptions& options) {
+  const TrainedModel model = load_trained(options.run);
+  const data::SequenceRule rule = model.config.sequence_rule(0);
+  tensor::ThreadPool pool(compute_threads(options.threads));
+  int status = exit_status::ok;
+  std::visit(
+      [&]<class T>(const std::unique_ptr<model::ParamStore<T>>& params) {
+        model::Vlm<T> vlm(model.config, *params, pool);
+        for (const std::string& image : options.images) {
+          try {
+            const std::string text = caption(vlm, rule, data::decode_image(read_file(image)), options.max_tokens);
+            std::fputs(options.json ? json_line(options, model, image, text).c_str() : fmt::format("{}: {}\n", image, text).c_str(), stdout);
+          } catch (const Error& e) {
+            log::error("{}", std::string(e.what()).find(image) == std::string::npos ? image + ": " + e.what() : std::string(e.what()));
+            status = exit_status::data;
+          }
+        }
+      },
+      model.params);
+  return status;
+}
+
+}  // namespace mm::loop

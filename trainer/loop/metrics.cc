@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/loop/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace mm::loop {
+namespace {
+
+// The step that a line is for; -1 where it is none of ours.
+int64_t step_of(std::string_view line) {
+  constexpr std::string_view start = "{\"step\":";
+  int64_t step = -1;
+  if (!line.starts_with(start) || !line.ends_with('}')) return -1;
+  const auto [end, error] = std::from_chars(line.data() + start.size(), line.data() + line.size(), step);
+  return error == std::errc() ? step : -1;
+}
+
+// Bytes of the lines at the start that are whole, in order and of steps below `first_step`.
+int64_t kept_length(std::string_view text, int64_t first_step) {
+  int64_t last = -1;
+  size_t at = 0;
+  for (size_t end; (end = text.find('\n', at)) != std::string_view::npos; at = end + 1) {
+    const int64_t step = step_of(text.substr(at, end - at));
+    if (step <= last || step >= first_step) break;
+    last = step;
+  }
+  return static_cast<int64_t>(at);
+}
+
+std::string reason(const std::string& what, int errno_value) { return system_error(what, errno_value).what(); }
+
+}  // namespace
+
+std::string format_metrics(const StepMetrics& m) {
+  std::string line = fmt::format(
+      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"step_s\":{:.17g},\"images_s\":{:.17g},"
+      "\"data_wait_s\":{:.17g},\"comm_wait_s\":{:.17g}",
+      m.step, m.loss, m.grad_norm, m.lr, m.tokens, m.step_s, m.images_s, m.data_wait_s, m.comm_wait_s);
+  if (m.save_s > 0) line += fmt::format(",\"save_s\":{:.17g}", m.save_s);
+  if (m.failed_saves > 0) line += fmt::format(",\"failed_saves\":{}", m.failed_saves);
+  if (m.rejected > 0) line += fmt::format(",\"rejected\":{}", m.rejected);
+  return line + "}\n";
+}
+
+MetricsFile::MetricsFile(const std::string& path, int64_t first_step)
+    : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (!fd_) throw system_error("open " + path, errno);
+  length_ = kept_length(read_file(path), first_step);
+  if (::ftruncate(fd_.get(), length_) != 0) throw system_error("truncate " + path, errno);
+}
+
+std::string MetricsFile::append(const std::string& line) {
+  pending_ += line;
+  size_t written = 0;
+  while (written < pending_.size()) {
+    const ssize_t n = ::pwrite(fd_.get(), pending_.data() + written, pending_.size() - written, length_ + static_cast<off_t>(written));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int why = errno;
+      // No half line stays.
+      if (::ftruncate(fd_.get(), length_) != 0) return reason("truncate " + path_, errno);
+      return reason("write " + path_, why);
+    }
+    written += static_cast<size_t>(n);
+  }
+  length_ += static_cast<int64_t>(written);
+  pending_.clear();
+  return "";
+}
+
+std::string MetricsFile::sync() { return ::fdatasync(fd_.get()) == 0 ? "" : reason("fsync " + path_, errno); }
+
+}  // namespace mm::loop

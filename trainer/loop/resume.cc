@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/loop/resume.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/version.h"
+
+namespace mm::loop {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string fact(const checkpoint::Facts& facts, const std::string& name) {
+  const auto found = facts.find(name);
+  return found == facts.end() ? "absent" : found->second;
+}
+
+// JSON text in a form that does not depend on blanks and the order of keys.
+std::string canonical(const std::string& text) {
+  const Json value = Json::parse(text, nullptr, false);
+  return value.is_discarded() ? text : value.dump();
+}
+
+}  // namespace
+
+checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_t step) {
+  const Job& job = setup.job;
+  checkpoint::Facts facts = {
+      {"step", Json(step).dump()},
+      {"position", Json(step * job.data.global_batch).dump()},
+      {"seed", Json(job.run.seed).dump()},
+      {"stream", Json(stream).dump()},
+      {"data", Json({{"shards", job.data.shards}, {"shuffle", job.data.shuffle}, {"global_batch", job.data.global_batch}, {"max_length", job.data.max_length}}).dump()},
+      {"tokenizer", Json(job.data.tokenizer).dump()},
+      {"layout", Json({{"tp", setup.layout.tp}, {"cp", setup.layout.cp}, {"dp", setup.layout.dp}, {"pp", setup.layout.pp}, {"zero", job.parallel.zero}}).dump()},
+      {"dtype", Json(job.parallel.dtype).dump()},
+      {"model_config", setup.config_text},
+      {"version", Json(version()).dump()},
+  };
+  if (!setup.preprocessor_text.empty()) facts["preprocessor_config"] = setup.preprocessor_text;
+  return facts;
+}
+
+void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::string& stream, bool allow_data_change) {
+  const checkpoint::Facts now = facts_of(setup, stream, 0);
+  const std::string& run = setup.job.run.dir;
+  if (fact(facts, "dtype") != now.at("dtype"))
+    throw usage_error(fmt::format("{}: its checkpoint has dtype {} and the job asks for {}", run, fact(facts, "dtype"), now.at("dtype")));
+  for (const char* name : {"model_config", "preprocessor_config"})
+    if (canonical(fact(facts, name)) != canonical(fact(now, name)))
+      throw usage_error(fmt::format("{}: its checkpoint is of another model: {} differs from that in {}", run, name, setup.job.model.path));
+  if (allow_data_change) return;
+  const auto changed = [&](const std::string& what, const std::string& before, const std::string& after) {
+    throw usage_error(fmt::format("{}: {} was {} when its checkpoint was made and is {} now; --allow-data-change continues all the same", run, what, before, after));
+  };
+  const Json before = Json::parse(fact(facts, "data"), nullptr, false), after = Json::parse(now.at("data"));
+  for (const char* key : {"shuffle", "global_batch", "max_length"}) {
+    const std::string was = before.is_object() && before.contains(key) ? before[key].dump() : "absent";
+    if (was != after[key].dump()) changed(fmt::format("data.{}", key), was, after[key].dump());
+  }
+  for (const char* name : {"seed", "tokenizer", "stream"})
+    if (fact(facts, name) != now.at(name)) changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));
+}
+
+}  // namespace mm::loop

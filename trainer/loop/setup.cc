@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/loop/setup.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/error.h"
+#include "common/files.h"
+#include "trainer/comm/world.h"
+#include "trainer/model/vlm.h"
+
+namespace mm::loop {
+namespace {
+
+void check_supported(const Job& job) {
+  const auto refuse = [&](const std::string& what) {
+    throw usage_error(fmt::format("{}: this version does not support {}", job.file, what));
+  };
+  if (job.parallel.tp > 1) refuse(fmt::format("parallel.tp = {}", job.parallel.tp));
+  if (job.parallel.pp > 1) refuse(fmt::format("parallel.pp = {}", job.parallel.pp));
+  if (job.parallel.cp > 1) refuse(fmt::format("parallel.cp = {}", job.parallel.cp));
+  if (job.parallel.zero > 1) refuse(fmt::format("parallel.zero = {}", job.parallel.zero));
+  if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
+  if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
+}
+
+}  // namespace
+
+Setup prepare(const TrainOptions& options, int rank, int ranks) {
+  Setup setup;
+  setup.job = load_job(options.job_file, options.assignments);
+  check_supported(setup.job);
+  setup.layout = job_layout(setup.job, ranks);
+  setup.at = setup.layout.coordinates(rank);
+  const std::string& folder = setup.job.model.path;
+  setup.config = model::load_config(folder);
+  setup.config_text = read_file(folder + "/config.json");
+  const std::string preprocessor = folder + "/preprocessor_config.json";
+  if (::access(preprocessor.c_str(), R_OK) == 0) setup.preprocessor_text = read_file(preprocessor);
+  setup.specs = model::param_specs(setup.config);
+  std::ranges::sort(setup.specs, {}, &model::ParamSpec::name);
+  model::freeze(setup.specs, setup.job.model.freeze);
+  if (std::ranges::none_of(setup.specs, &model::ParamSpec::trained)) throw usage_error(setup.job.file + ": model.freeze leaves nothing to train");
+  return setup;
+}
+
+data::StreamOptions stream_options(const Setup& setup) {
+  data::StreamOptions options;
+  options.shards = setup.job.data.shards;
+  options.tokenizer = setup.job.data.tokenizer;
+  options.shuffle = setup.job.data.shuffle;
+  options.seed = setup.job.run.seed;
+  options.global_batch = setup.job.data.global_batch;
+  options.rank = setup.at.dp;
+  options.ranks = setup.layout.dp;
+  options.threads = setup.job.data.threads;
+  options.rule = setup.config.sequence_rule(setup.job.data.max_length);
+  return options;
+}
+
+int compute_threads(int wanted) {
+  if (wanted > 0) return wanted;
+  cpu_set_t cpus;
+  const int usable = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  return std::max(1, usable / comm::launch_from_environment().local_ranks);
+}
+
+}  // namespace mm::loop

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run is made of, before anything large is loaded: job file, layout, the model's configuration and parameters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "common/layout.h"
+#include "trainer/data/stream.h"
+#include "trainer/model/config.h"
+#include "trainer/model/param.h"
+
+namespace mm::loop {
+
+struct TrainOptions {
+  std::string job_file;
+  std::vector<std::string> assignments;  // "section.key=value"
+  bool plan = false, dry_run = false, allow_data_change = false, json = false;
+  int plan_ranks = 0;          // ranks to plan for; 0: those that were started
+  std::string dump_gradients;  // a file; empty: train
+};
+
+struct Setup {
+  Job job;
+  Layout layout;
+  Coordinates at;  // of this rank
+  model::VlmConfig config;
+  std::string config_text, preprocessor_text;  // of the model's folder; the second may be empty
+  std::vector<model::ParamSpec> specs;         // sorted by name, frozen ones marked
+};
+
+// Throws a usage Error, also for what this version does not support.
+Setup prepare(const TrainOptions& options, int rank, int ranks);
+data::StreamOptions stream_options(const Setup& setup);
+// Compute threads: as the job says, else the CPUs that the process may use, shared with the other ranks of the node.
+int compute_threads(int wanted);
+
+}  // namespace mm::loop
