@@ -23,31 +23,46 @@ int shell_status(int wait_status) {
   return end.signal != 0 ? 128 + end.signal : end.status;
 }
 
-int wait_status_of(const Ending& end) { return end.signal != 0 ? end.signal : end.status << 8; }
+int wait_status_of(const Ending& end) {
+  return end.signal != 0 ? end.signal : end.status << 8;
+}
 
 ExitKind kind_of(const Ending& end) {
   if (end.signal != 0) return ExitKind::signal;
   switch (end.status) {
-    case exit_status::ok: return ExitKind::success;
+    case exit_status::ok:
+      return ExitKind::success;
     case exit_status::usage:
     case exit_status::data:
-    case exit_status::numeric: return ExitKind::user_error;
-    case exit_status::internal: return ExitKind::internal;
-    case exit_status::requeue: return ExitKind::requeue;
-    case exit_status::peer_lost: return ExitKind::peer_lost;
-    default: return ExitKind::maybe_user_error;
+    case exit_status::numeric:
+      return ExitKind::user_error;
+    case exit_status::internal:
+      return ExitKind::internal;
+    case exit_status::requeue:
+      return ExitKind::requeue;
+    case exit_status::peer_lost:
+      return ExitKind::peer_lost;
+    default:
+      return ExitKind::maybe_user_error;
   }
 }
 
 const char* meaning(int status) {
   switch (status) {
-    case exit_status::usage: return " (wrong use or configuration)";
-    case exit_status::data: return " (data, or no checkpoint that loads)";
-    case exit_status::numeric: return " (loss is not finite)";
-    case exit_status::internal: return " (internal error)";
-    case exit_status::requeue: return " (saved, asks for requeue)";
-    case exit_status::peer_lost: return " (lost a peer or a device)";
-    default: return "";
+    case exit_status::usage:
+      return " (wrong use or configuration)";
+    case exit_status::data:
+      return " (data, or no checkpoint that loads)";
+    case exit_status::numeric:
+      return " (loss is not finite)";
+    case exit_status::internal:
+      return " (internal error)";
+    case exit_status::requeue:
+      return " (saved, asks for requeue)";
+    case exit_status::peer_lost:
+      return " (lost a peer or a device)";
+    default:
+      return "";
   }
 }
 

@@ -13,7 +13,8 @@ Ending ending_of_shell_status(int status);
 int shell_status(int wait_status);
 int wait_status_of(const Ending& end);
 
-// User errors are not restarted: the first kind is beyond doubt (a status that says so), the second may still hide a hardware fault.
+// User errors are not restarted: the first kind is beyond doubt (a status that says so), the second may still hide a hardware
+// fault.
 enum class ExitKind { success, user_error, maybe_user_error, internal, requeue, peer_lost, signal };
 ExitKind kind_of(const Ending& end);
 

@@ -13,8 +13,8 @@ struct NodeChoice {
   std::vector<std::string> missing;  // nodes that would be needed and are not usable now
 };
 
-// Ranks stay where they were: a slot keeps its node while `usable` holds for it, and else takes the first usable node of `allocation`
-// that no slot has. `slots` holds the nodes of the last launch, or those that one would like for the first.
+// Ranks stay where they were: a slot keeps its node while `usable` holds for it, and else takes the first usable node of
+// `allocation` that no slot has. `slots` holds the nodes of the last launch, or those that one would like for the first.
 NodeChoice choose_nodes(const std::vector<std::string>& slots, const std::vector<std::string>& allocation,
                         const std::function<bool(const std::string&)>& usable);
 

@@ -14,7 +14,8 @@ namespace {
 
 using Kind = Action::Kind;
 
-// How long a symptom may wait for its cause, in milliseconds. Agents tell a lost link at once and a silent node after about two seconds.
+// How long a symptom may wait for its cause, in milliseconds. Agents tell a lost link at once and a silent node after about two
+// seconds.
 constexpr int after_peer_lost = 2000;
 constexpr int after_doubtful_exit = 2000;
 constexpr int after_internal = 1000;
@@ -48,7 +49,8 @@ Action end(Kind kind, int status) {
 }
 
 // A restart, where the budget allows one; `status` is what the run ends with where it does not.
-Action restart(const Budget& budget, std::string cause, std::string node, std::string reason, int status, std::string evidence = {}) {
+Action restart(const Budget& budget, std::string cause, std::string node, std::string reason, int status,
+               std::string evidence = {}) {
   Action a;
   a.kind = Kind::restart;
   a.cause = std::move(cause);
@@ -58,8 +60,8 @@ Action restart(const Budget& budget, std::string cause, std::string node, std::s
   a.exit_status = status;
   if (budget.used >= budget.most) {
     a.kind = Kind::give_up;
-    a.reason += fmt::format("; {} restart{} without a training step in between, and no more are allowed (max_restarts)", budget.used,
-                            budget.used == 1 ? "" : "s");
+    a.reason += fmt::format("; {} restart{} without a training step in between, and no more are allowed (max_restarts)",
+                            budget.used, budget.used == 1 ? "" : "s");
   }
   return a;
 }
@@ -90,7 +92,8 @@ std::optional<Action> stuck_ranks(const Evidence& evidence, const JobState&, con
     return restart(budget, "hang", h.node, describe(h), exit_status::peer_lost);
   }
   for (const Incident& i : evidence.incidents)
-    if (i.klass == "app" && i.action == "restart") return restart(budget, "hang", i.node, describe(i), exit_status::peer_lost, i.evidence);
+    if (i.klass == "app" && i.action == "restart")
+      return restart(budget, "hang", i.node, describe(i), exit_status::peer_lost, i.evidence);
   return std::nullopt;
 }
 
@@ -116,9 +119,8 @@ const RankExit* cause_among(const std::vector<RankExit>& exits) {
 std::optional<Action> ended_ranks(const Evidence& evidence, const JobState& job, const Budget& budget) {
   const RankExit* bad = cause_among(evidence.exits);
   if (bad == nullptr) {
-    const bool asks = std::any_of(evidence.exits.begin(), evidence.exits.end(), [](const RankExit& e) {
-      return kind_of(ending(e.wait_status)) == ExitKind::requeue;
-    });
+    const bool asks = std::any_of(evidence.exits.begin(), evidence.exits.end(),
+                                  [](const RankExit& e) { return kind_of(ending(e.wait_status)) == ExitKind::requeue; });
     if (asks) return over(evidence, job) ? end(Kind::requeue, exit_status::requeue) : Action();
     // Slurm may fail to book the end of a step whose ranks are all done.
     if (evidence.srun_status && static_cast<int>(evidence.exits.size()) >= job.ranks) return end(Kind::finished, 0);
@@ -127,10 +129,12 @@ std::optional<Action> ended_ranks(const Evidence& evidence, const JobState& job,
   const int status = shell_status(bad->wait_status);
   const auto waited = [&](int ms) { return evidence.waited_ms >= ms; };
   switch (kind_of(ending(bad->wait_status))) {
-    case ExitKind::user_error: return give_up("user", describe(*bad) + "; a restart would not help", status, bad->node);
+    case ExitKind::user_error:
+      return give_up("user", describe(*bad) + "; a restart would not help", status, bad->node);
     case ExitKind::maybe_user_error:
       if (!waited(after_doubtful_exit)) return settle(after_doubtful_exit - evidence.waited_ms);
-      return give_up("user", describe(*bad) + ", and no hardware fault explains it; a restart would not help", status, bad->node);
+      return give_up("user", describe(*bad) + ", and no hardware fault explains it; a restart would not help", status,
+                     bad->node);
     case ExitKind::signal:
       if (!waited(after_signal)) return settle(after_signal - evidence.waited_ms);
       return restart(budget, "rank", bad->node, describe(*bad), status);
@@ -148,17 +152,19 @@ Action ended_srun(const Evidence& evidence, const JobState& job, const Budget& b
   const int status = *evidence.srun_status;
   const auto words = [&](const char* otherwise) { return evidence.srun_message.empty() ? otherwise : evidence.srun_message; };
   switch (evidence.srun_failure) {
-    case SrunFailure::controller: return end(Kind::wait_for_controller, 0);
-    case SrunFailure::refused: return give_up("slurm", fmt::format("Slurm refused the step: {}", words("see above")), status);
-    case SrunFailure::launch:
+    case SrunFailure::controller:
+      return end(Kind::wait_for_controller, 0);
+    case SrunFailure::refused:
+      return give_up("slurm", fmt::format("Slurm refused the step: {}", words("see above")), status);
+    case SrunFailure::launch: {
       if (evidence.waited_ms < after_launch_failure) return settle(after_launch_failure - evidence.waited_ms);
-      {
-        Action a = restart(budget, "launch", evidence.unlaunched.empty() ? "" : evidence.unlaunched.front(),
-                           fmt::format("the step could not be launched: {}", words("see above")), status);
-        a.exclude = evidence.unlaunched;
-        return a;
-      }
-    case SrunFailure::none: break;
+      Action a = restart(budget, "launch", evidence.unlaunched.empty() ? "" : evidence.unlaunched.front(),
+                         fmt::format("the step could not be launched: {}", words("see above")), status);
+      a.exclude = evidence.unlaunched;
+      return a;
+    }
+    case SrunFailure::none:
+      break;
   }
   if (status == 0) return end(Kind::finished, 0);
   if (evidence.waited_ms < after_silent_end && static_cast<int>(evidence.exits.size()) < job.ranks)
@@ -181,8 +187,7 @@ Action decide(const Evidence& evidence, const JobState& job, const Budget& budge
     for (const RankExit& e : evidence.exits)
       if (kind_of(ending(e.wait_status)) == ExitKind::requeue) return end(Kind::requeue, exit_status::requeue);
     if (*evidence.srun_status == exit_status::requeue) return end(Kind::requeue, exit_status::requeue);
-    if (*evidence.srun_status == 0) return end(Kind::finished, 0);
-    return give_up("asked", "it was asked to end", *evidence.srun_status);
+    return end(Kind::finished, *evidence.srun_status);
   }
   if (evidence.srun_status == 0) return end(Kind::finished, 0);
   if (auto a = hurt_nodes(evidence, job, budget)) return *a;

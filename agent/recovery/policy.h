@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recovery policy: what to do about a launch of the job's step, from the evidence gathered so far. A pure function, without clock and
-// without input or output, so that a table test and the real run use the same code.
+// The recovery policy: what to do about a launch of the job's step, from the evidence gathered so far. A pure function, without
+// clock and without input or output, so that a table test and the real run use the same code.
 //
 // Rules, in order:
-// - Exit 0 of all ranks is the end. A rank's own error (2, 3, 4, or another small status without hardware evidence) is the user's: it is
+// - Exit 0 of all ranks is the end. A rank's own error (2, 3, 4, or another small status without hardware evidence) is the
+// user's: it is
 //   never restarted, and the status is passed on. 75 asks for a requeue and is passed on.
-// - A node with hardware evidence (an incident whose action is restart or drain, of another class than app) is left out, and the step
+// - A node with hardware evidence (an incident whose action is restart or drain, of another class than app) is left out, and
+// the step
 //   starts again on the others. Any other fault (death by signal, 70, 76, a hang) starts it again on the same nodes.
-// - One fault costs one restart. 76 says that a peer is gone, which has a cause: it is waited for, briefly. So is hardware evidence
+// - One fault costs one restart. 76 says that a peer is gone, which has a cause: it is waited for, briefly. So is hardware
+// evidence
 //   behind an exit that could be the user's error.
 // - A restart without a training step since the last one uses up the budget; a step refills it.
 #pragma once
@@ -52,9 +55,9 @@ struct Evidence {
   std::vector<Hang> hangs;
   std::optional<int> srun_status;  // once srun has ended, as a shell gives it
   SrunFailure srun_failure = SrunFailure::none;
-  std::string srun_message;  // srun's words for the failure
+  std::string srun_message;             // srun's words for the failure
   std::vector<std::string> unlaunched;  // nodes that did not take the launch
-  int waited_ms = 0;         // since the first symptom
+  int waited_ms = 0;                    // since the first symptom
 
   bool symptom() const { return srun_status.has_value() || !exits.empty() || !incidents.empty() || !hangs.empty(); }
 };
@@ -62,7 +65,7 @@ struct Evidence {
 struct JobState {
   std::vector<std::string> nodes;  // of the launch
   int ranks = 0;
-  bool stopping = false;  // somebody asked the job to end
+  bool stopping = false;  // somebody asked the job to end: no restart follows
 };
 
 struct Budget {
@@ -72,13 +75,13 @@ struct Budget {
 
 struct Action {
   enum class Kind {
-    proceed,   // nothing to do
-    settle,    // a symptom whose cause may still come: look again with the next evidence, or after wait_ms
-    restart,   // stop the step everywhere and start it again without the nodes of `exclude`
+    proceed,  // nothing to do
+    settle,   // a symptom whose cause may still come: look again with the next evidence, or after wait_ms
+    restart,  // stop the step everywhere and start it again without the nodes of `exclude`
     wait_for_controller,
     give_up,
-    finished,
-    requeue,  // end with exit status 75
+    finished,  // end with exit_status
+    requeue,   // end with exit status 75
   };
   Kind kind = Kind::proceed;
   int wait_ms = 0;

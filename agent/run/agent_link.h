@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mm-run's side of the local agent: one connection that watches the job, kept up while the agent comes and goes, and a short-lived one for
-// each request. Nothing here throws: an agent that does not answer is an answer.
+// mm-run's side of the local agent: one connection that watches the job, kept up while the agent comes and goes, and a
+// short-lived one for each request. Nothing here throws: an agent that does not answer is an answer.
 #pragma once
 
 #include <map>

@@ -31,13 +31,16 @@ double real(const KeyValues& values, const char* key, double otherwise) {
 }  // namespace
 
 recovery::Incident incident_of(const KeyValues& event) {
-  return {get_int(event, "ID", 0),     get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
-          get(event, "SEVERITY"),      get(event, "ACTION"), get(event, "EVIDENCE"), static_cast<int>(get_int(event, "RANK", -1))};
+  return {get_int(event, "ID", 0), get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
+          get(event, "SEVERITY"),  get(event, "ACTION"), get(event, "EVIDENCE"), static_cast<int>(get_int(event, "RANK", -1))};
 }
 
-Launch::Launch(std::vector<std::string> nodes, int ranks, int64_t last_step) : nodes_(std::move(nodes)), ranks_(ranks), last_step_(last_step) {}
+Launch::Launch(std::vector<std::string> nodes, int ranks, int64_t last_step)
+    : nodes_(std::move(nodes)), ranks_(ranks), last_step_(last_step) {}
 
-std::string Launch::step_id() const { return step_id_ ? std::to_string(*step_id_) : std::string(); }
+std::string Launch::step_id() const {
+  return step_id_ ? std::to_string(*step_id_) : std::string();
+}
 
 void Launch::tell_step(const std::string& step_id) {
   if (const auto number = step_number(step_id)) step_id_ = *number, told_ = true;
@@ -108,6 +111,8 @@ const recovery::Evidence& Launch::evidence(double now) {
   return evidence_;
 }
 
-std::optional<Progress> Launch::take_progress() { return std::exchange(progress_, std::nullopt); }
+std::optional<Progress> Launch::take_progress() {
+  return std::exchange(progress_, std::nullopt);
+}
 
 }  // namespace mm::run

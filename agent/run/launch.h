@@ -23,7 +23,8 @@ class Launch {
   // `last_step` is the highest step id of the job seen so far, or -1: this launch has a higher one.
   Launch(std::vector<std::string> nodes, int ranks, int64_t last_step);
 
-  // Events of other steps of the job are ignored. Evidence against a node that is not of this launch does not count here either.
+  // Events of other steps of the job are ignored. Evidence against a node that is not of this launch does not count here
+  // either.
   void take(const KeyValues& event, double now);
   void take(const SrunNews& news, double now);
   void srun_ended(int shell_status, double now);

@@ -28,9 +28,13 @@ void append(const std::string& path, const std::string& line) {
     log::warn("{}", system_error("append to " + path, errno).what());
 }
 
-std::string seconds(double s) { return s < 100 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s); }
+std::string seconds(double s) {
+  return s < 100 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
+}
 
-double rounded(double s) { return static_cast<double>(static_cast<int64_t>(s * 1000 + 0.5)) / 1000; }
+double rounded(double s) {
+  return static_cast<double>(static_cast<int64_t>(s * 1000 + 0.5)) / 1000;
+}
 
 }  // namespace
 
@@ -56,8 +60,10 @@ bool Ledger::stepped(int64_t step, double now) {
 void Ledger::fault(const recovery::Action& action, double fault_time, double now) {
   fault_time = std::clamp(fault_time, training_since_.value_or(began_), now);
   // A fault during recovery: the earlier one ends here, and has cost all until now.
-  if (open_) book(fault_time, std::nullopt);
-  else if (training_since_) training_ += fault_time - *training_since_;
+  if (open_)
+    book(fault_time, std::nullopt);
+  else if (training_since_)
+    training_ += fault_time - *training_since_;
   training_since_.reset();
   open_ = Open{action, fault_time, step_};
   if (action.kind == recovery::Action::Kind::restart) ++restarts_;
@@ -88,8 +94,10 @@ void Ledger::book(double until, std::optional<int64_t> step_after) {
 }
 
 std::string Ledger::close(const std::string& outcome, double now) {
-  if (open_) book(now, std::nullopt);
-  else if (training_since_) training_ += now - *training_since_;
+  if (open_)
+    book(now, std::nullopt);
+  else if (training_since_)
+    training_ += now - *training_since_;
   training_since_.reset();
   double lost = 0;
   std::string causes;
@@ -97,8 +105,8 @@ std::string Ledger::close(const std::string& outcome, double now) {
     lost += s;
     causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", cause, seconds(s));
   }
-  return fmt::format("{}: {} restart{}, {} of training, {} lost{}", outcome, restarts_, restarts_ == 1 ? "" : "s", seconds(training_),
-                     seconds(lost), causes.empty() ? "" : " (" + causes + ")");
+  return fmt::format("{}: {} restart{}, {} of training, {} lost{}", outcome, restarts_, restarts_ == 1 ? "" : "s",
+                     seconds(training_), seconds(lost), causes.empty() ? "" : " (" + causes + ")");
 }
 
 }  // namespace mm::run

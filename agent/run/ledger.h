@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The books of a run: what each fault cost, and RUN/incidents.jsonl, a line a fault. Time is given by the caller, in seconds.
 //
-// The time that a fault cost runs from the fault to the next training step that a rank reports; where ranks report nothing, to the next
-// launch. What was computed twice is counted in steps.
+// The time that a fault cost runs from the fault to the next training step that a rank reports; where ranks report nothing, to
+// the next launch. What was computed twice is counted in steps.
 #pragma once
 
 #include <cstdint>

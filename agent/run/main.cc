@@ -20,12 +20,14 @@ int run(int argc, char** argv) {
   char** const dashes = std::find_if(argv + 1, end, [](const char* a) { return std::strcmp(a, "--") == 0; });
 
   mm::run::Options options;
-  CLI::App app{"Runs a command as a Slurm step inside a job, and restarts it after faults, without the nodes that are bad.", "mm-run"};
+  CLI::App app{"Runs a command as a Slurm step inside a job, and restarts it after faults, without the nodes that are bad.",
+               "mm-run"};
   app.footer("The command follows after --, as in: mm-run --spares 1 -- mm-trainer job.toml");
   app.set_version_flag("--version", mm::version_line("mm-run"));
   app.add_option("--spares", options.spares, "Nodes to keep in reserve (default: [recovery] spares of the job file, else 0)")
       ->check(CLI::Range(0, 65536));
-  app.add_option("--nodes", options.nodes, "Nodes to run on (default: all of the job but the spares)")->check(CLI::Range(1, 65536));
+  app.add_option("--nodes", options.nodes, "Nodes to run on (default: all of the job but the spares)")
+      ->check(CLI::Range(1, 65536));
   app.add_option("--ntasks-per-node", options.ntasks_per_node, "Tasks on each node (default: as the job was submitted)")
       ->check(CLI::Range(1, 65536));
   app.add_option("--max-restarts", options.max_restarts, "Restarts without a training step in between, at most (default: 10)")

@@ -35,7 +35,8 @@ int tasks_per_node(const Options& options, const Environment& environment) {
   const auto tasks = number_of(environment, "SLURM_NTASKS"), nodes = number_of(environment, "SLURM_NNODES");
   if (!tasks || !nodes) return 1;
   if (*tasks % *nodes != 0)
-    throw usage_error(fmt::format("the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
+    throw usage_error(fmt::format(
+        "the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
   return *tasks / *nodes;
 }
 
@@ -44,7 +45,8 @@ void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
   if (options.nodes) {
     const int spares = options.spares.value_or(0);
     if (*options.nodes + spares > have)
-      throw usage_error(fmt::format("{} nodes and {} spares are more than the {} of job {}", *options.nodes, spares, have, plan.job_id));
+      throw usage_error(
+          fmt::format("{} nodes and {} spares are more than the {} of job {}", *options.nodes, spares, have, plan.job_id));
     plan.nodes = *options.nodes;
   } else {
     if (wanted_spares >= have)
@@ -59,7 +61,8 @@ void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
 Plan make_plan(const Options& options, const Environment& environment) {
   Plan plan;
   plan.job_id = text_of(environment, "SLURM_JOB_ID");
-  if (plan.job_id.empty()) throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
+  if (plan.job_id.empty())
+    throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
   if (environment("SLURM_HET_SIZE") != nullptr || environment("SLURM_JOB_ID_HET_GROUP_0") != nullptr)
     throw usage_error(fmt::format("job {} is heterogeneous, which mm-run does not support", plan.job_id));
   plan.allocation = expand_hostlist(text_of(environment, "SLURM_JOB_NODELIST"));

@@ -26,7 +26,7 @@ struct Plan {
   std::optional<int> cpus_per_task;
   int max_restarts = 0;
   std::string agent_socket;
-  bool plugin = false;      // the job was submitted with --mm-train
+  bool plugin = false;     // the job was submitted with --mm-train
   std::string run_folder;  // empty where no job file names one
   std::vector<std::string> srun_arguments, command;
   bool json = false;
@@ -36,7 +36,8 @@ struct Plan {
 
 using Environment = std::function<const char*(const char* name)>;
 
-// Throws a usage Error outside an allocation, in a heterogeneous job, and where the numbers do not fit. Reads the job file and the site file.
+// Throws a usage Error outside an allocation, in a heterogeneous job, and where the numbers do not fit. Reads the job file and
+// the site file.
 Plan make_plan(const Options& options, const Environment& environment);
 
 }  // namespace mm::run

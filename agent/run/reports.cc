@@ -5,7 +5,8 @@
 
 namespace mm::run {
 
-std::string event_line(const char* event, double time, const std::string& job, const std::string& text, const std::string& details) {
+std::string event_line(const char* event, double time, const std::string& job, const std::string& text,
+                       const std::string& details) {
   using Json = nlohmann::ordered_json;
   Json line = {{"time", time}, {"event", event}, {"job", job}, {"text", text}};
   if (!details.empty()) {

@@ -15,7 +15,9 @@
 namespace mm::run {
 namespace {
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 // "0-1,4" -> 0 1 4; empty where it is something else.
 std::vector<int> numbers(std::string_view list) {
@@ -71,21 +73,20 @@ std::optional<std::string> step_of(std::string_view text, const std::string& job
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
   std::string_view rest = text.substr(at + mark.size());
-  const size_t end = static_cast<size_t>(std::find_if(rest.begin(), rest.end(), [](char c) { return c < '0' || c > '9'; }) - rest.begin());
+  const size_t end =
+      static_cast<size_t>(std::find_if(rest.begin(), rest.end(), [](char c) { return c < '0' || c > '9'; }) - rest.begin());
   return end == 0 ? std::nullopt : std::optional<std::string>(rest.substr(0, end));
 }
 
 }  // namespace
 
 std::vector<std::string> srun_command(const Plan& plan, const std::vector<std::string>& nodes) {
-  std::vector<std::string> out = {"srun",
-                                  "--overlap",
-                                  fmt::format("--nodes={}", nodes.size()),
-                                  fmt::format("--ntasks={}", nodes.size() * static_cast<size_t>(plan.tasks_per_node)),
-                                  fmt::format("--ntasks-per-node={}", plan.tasks_per_node),
-                                  // A rank's death is told by the agents, or by srun itself; either way mm-run acts, and faster.
-                                  "--kill-on-bad-exit=0",
-                                  "--quit-on-interrupt"};
+  std::vector<std::string> out = {
+      "srun", "--overlap", fmt::format("--nodes={}", nodes.size()),
+      fmt::format("--ntasks={}", nodes.size() * static_cast<size_t>(plan.tasks_per_node)),
+      fmt::format("--ntasks-per-node={}", plan.tasks_per_node),
+      // A rank's death is told by the agents, or by srun itself; either way mm-run acts, and faster.
+      "--kill-on-bad-exit=0", "--quit-on-interrupt"};
   if (!plan.plugin) out.push_back("--nodelist=" + compress_hostlist(nodes));
   if (plan.cpus_per_task) out.push_back(fmt::format("--cpus-per-task={}", *plan.cpus_per_task));
   const auto chosen = [&](const std::string& a) { return a.starts_with("--mpi"); };
@@ -102,8 +103,8 @@ std::string hostfile(const Plan& plan, const std::vector<std::string>& nodes) {
   return out;
 }
 
-std::vector<std::string> srun_environment(const char* const* own, const std::vector<std::string>& nodes, int restarts, int step_pipe,
-                                          std::optional<int> hostfile) {
+std::vector<std::string> srun_environment(const char* const* own, const std::vector<std::string>& nodes, int restarts,
+                                          int step_pipe, std::optional<int> hostfile) {
   std::vector<std::string> out;
   bool fence = false;
   for (; *own != nullptr; ++own) {
@@ -135,7 +136,8 @@ SrunNews read_srun_line(std::string_view line, const std::string& job_id) {
   if (has(text, "Unable to contact slurm controller") || has(text, "Unable to establish controller machine")) {
     news.failure = SrunFailure::controller;
   } else if (has(text, "Unable to create step") || has(text, "Unable to confirm allocation")) {
-    const bool silent = has(text, "Socket timed out") || has(text, "Zero Bytes were transmitted") || has(text, "Connection refused");
+    const bool silent =
+        has(text, "Socket timed out") || has(text, "Zero Bytes were transmitted") || has(text, "Connection refused");
     news.failure = silent ? SrunFailure::controller : SrunFailure::refused;
   } else if (has(text, "Task launch for ") && has(text, " failed on node ")) {
     news.failure = SrunFailure::launch;

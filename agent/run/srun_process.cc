@@ -74,7 +74,8 @@ Pipe make_pipe() {
 UniqueFd memory_file(const std::string& content) {
   UniqueFd fd(::memfd_create("hostfile", MFD_CLOEXEC));
   if (!fd) throw system_error("memfd_create", errno);
-  if (::pwrite(fd.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size())) throw system_error("write hostfile", errno);
+  if (::pwrite(fd.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
+    throw system_error("write hostfile", errno);
   return fd;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One srun: started with /dev/null as standard input, our own standard output, and a pipe for its standard error. Its end is a readable
-// descriptor.
+// One srun: started with /dev/null as standard input, our own standard output, and a pipe for its standard error. Its end is a
+// readable descriptor.
 //
-// Only srun itself is ever signalled, not its process group: the process that it leaves behind is the one that tells slurmctld, after
-// srun's death, to end the step.
+// Only srun itself is ever signalled, not its process group: the process that it leaves behind is the one that tells slurmctld,
+// after srun's death, to end the step.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ namespace mm::run {
 
 class SrunProcess {
  public:
-  // Throws where it cannot be started. `error_pipe` becomes its standard error; the descriptors of `inherited` keep their numbers.
+  // Throws where it cannot be started. `error_pipe` becomes its standard error; the descriptors of `inherited` keep their
+  // numbers.
   SrunProcess(const std::vector<std::string>& argv, const std::vector<std::string>& environment, int error_pipe,
               const std::vector<int>& inherited);
   SrunProcess(const SrunProcess&) = delete;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "agent/recovery/describe.h"
 #include "agent/recovery/exits.h"
@@ -20,6 +21,7 @@
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/log.h"
+#include "common/process.h"
 
 namespace mm::run {
 namespace {
@@ -28,6 +30,8 @@ constexpr double never = std::numeric_limits<double>::infinity();
 // How long to wait for nodes that may come back (a slurmd that restarts), and for slurmctld.
 constexpr double patience_for_nodes = 60;
 constexpr double patience_for_controller = 600;
+// A node that was hurt may be called good again after so long: agents have judged and drained it by then.
+constexpr double before_mended = 30;
 constexpr double between_probes = 1;
 constexpr double between_agent_tries = 1;
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
@@ -43,7 +47,7 @@ double now() {
 UniqueFd block_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCONT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, s);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGCONT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, s);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) throw system_error("sigprocmask", errno);
   ::signal(SIGPIPE, SIG_IGN);
   UniqueFd fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -92,11 +96,14 @@ int Supervisor::run() {
     launch();
     const Action action = observe();
     switch (action.kind) {
-      case Action::Kind::restart: restart(action); break;
+      case Action::Kind::restart:
+        restart(action);
+        break;
       case Action::Kind::wait_for_controller:
         if (auto end = wait_for_controller()) return finish(*end);
         break;
-      default: return finish(action);
+      default:
+        return finish(action);
     }
   }
 }
@@ -117,13 +124,21 @@ std::optional<recovery::Action> Supervisor::choose() {
     const auto good = [&](const std::string& node) {
       return !probe || std::find(probe->good.begin(), probe->good.end(), node) != probe->good.end();
     };
-    auto choice = recovery::choose_nodes(slots_, plan_.allocation, [&](const std::string& n) { return !excluded_.contains(n) && good(n); });
-    // In need, a node that was left out and has been mended: agents call it good only when it is in service again.
-    if (choice.nodes.empty() && probe) choice = recovery::choose_nodes(slots_, plan_.allocation, good);
+    const auto why_bad = [&](const std::string& node) {
+      return probe && probe->why_bad.contains(node) ? probe->why_bad.at(node) : std::string("no answer");
+    };
+    auto choice = recovery::choose_nodes(slots_, plan_.allocation,
+                                         [&](const std::string& n) { return !excluded_.contains(n) && good(n); });
+    // In need, a node that was left out a while ago and that agents call good: it has been mended and is in service again.
+    if (choice.nodes.empty() && probe)
+      choice = recovery::choose_nodes(slots_, plan_.allocation, [&](const std::string& n) {
+        const auto left_out = excluded_.find(n);
+        return good(n) && (left_out == excluded_.end() || now() - left_out->second.since > before_mended);
+      });
     if (!choice.nodes.empty()) {
       for (size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i] == choice.nodes[i] || excluded_.contains(slots_[i])) continue;
-        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", slots_[i], probe->why_bad.at(slots_[i]), choice.nodes[i]));
+        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", slots_[i], why_bad(slots_[i]), choice.nodes[i]));
       }
       slots_ = choice.nodes;
       return std::nullopt;
@@ -131,18 +146,16 @@ std::optional<recovery::Action> Supervisor::choose() {
     std::string why;
     for (const std::string& node : choice.missing) {
       const auto left_out = excluded_.find(node);
-      const std::string reason = left_out != excluded_.end()                  ? left_out->second
-                                 : probe && probe->why_bad.contains(node) ? probe->why_bad.at(node)
-                                                                              : "unusable";
-      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", node, reason);
+      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", node,
+                         left_out != excluded_.end() ? left_out->second.why : why_bad(node));
     }
     const bool hopeless = !probe || static_cast<int>(plan_.allocation.size() - excluded_.size()) < plan_.nodes;
     if (hopeless || now() > deadline) {
       end.kind = Action::Kind::give_up;
       end.cause = "nodes";
       end.exit_status = exit_status::requeue;
-      end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}", plan_.nodes,
-                               plan_.allocation.size(), why);
+      end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}",
+                               plan_.nodes, plan_.allocation.size(), why);
       return end;
     }
     if (!told) say("waiting", fmt::format("waiting up to {:.0f} s for nodes to come back ({})", patience_for_nodes, why));
@@ -180,9 +193,12 @@ recovery::Action Supervisor::observe() {
   for (;;) {
     const recovery::JobState job{launch_->nodes(), launch_->ranks(), stop_signal_ != 0};
     const Action action = recovery::decide(launch_->evidence(now()), job, budget_);
-    if (action.kind == Action::Kind::settle) poll_once(now() + action.wait_ms * 1e-3);
-    else if (action.kind == Action::Kind::proceed) poll_once(never);
-    else return action;
+    if (action.kind == Action::Kind::settle)
+      poll_once(now() + action.wait_ms * 1e-3);
+    else if (action.kind == Action::Kind::proceed)
+      poll_once(never);
+    else
+      return action;
   }
 }
 
@@ -198,16 +214,11 @@ void Supervisor::poll_once(double deadline) {
   const int n = ::poll(fds, std::size(fds), static_cast<int>(left));
   if (n < 0 && errno != EINTR) throw system_error("poll", errno);
   if (n > 0) {
-    if (fds[0].revents != 0) read_signals();
     if (fds[3].revents != 0) read_step_id();
+    if (fds[0].revents != 0) read_signals();
     if (fds[1].revents != 0) read_agent();
     if (fds[2].revents != 0) read_stderr();
-    if (fds[4].revents != 0) {
-      const int status = srun_->reap();
-      srun_.reset();
-      read_stderr();
-      launch_->srun_ended(recovery::shell_status(status), now());
-    }
+    if (fds[4].revents != 0 && srun_) srun_gone();
   }
   if (!agent_.watching() && now() >= next_agent_try_) follow_agent();
 }
@@ -216,12 +227,28 @@ void Supervisor::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const int number = static_cast<int>(info.ssi_signo);
-    if (srun_) srun_->signal(number);
-    if (number == SIGTERM || number == SIGINT || number == SIGQUIT) {
-      if (stop_signal_ == 0) say("asked", fmt::format("asked to end by signal {} ({}); no restart follows", number, ::sigdescr_np(number)));
-      stop_signal_ = number;
-    }
+    if (number == SIGTERM || number == SIGINT)
+      asked_to_end(number);
+    else if (srun_)
+      srun_->signal(number);
   }
+}
+
+// srun answers SIGTERM by killing the ranks, which then cannot save: so the signal goes to the ranks by way of Slurm, where the
+// step is known. A second SIGINT ends the step at once; a second SIGTERM does not, since Slurm may send several.
+void Supervisor::asked_to_end(int number) {
+  const bool again = std::exchange(stop_signal_, number) != 0;
+  if (!again) say("asked", fmt::format("asked to end by signal {} ({}); no restart follows", number, ::sigdescr_np(number)));
+  if (!srun_) return;
+  if (again && number == SIGINT) return stop_step();
+  if (again) return;
+  const std::string step = launch_->step_id();
+  if (!step.empty()) {
+    const auto sent =
+        run_command({"scancel", fmt::format("--signal={}", number), plan_.job_id + "." + step}, std::chrono::seconds(5));
+    if (sent.ok()) return;
+  }
+  srun_->signal(number);
 }
 
 void Supervisor::read_step_id() {
@@ -260,7 +287,8 @@ void Supervisor::follow_agent() {
   next_agent_try_ = now() + between_agent_tries;
   if (back && agent_told_) say("agent", "the agent of this node answers again");
   if (!back && !agent_told_)
-    say("agent", "no agent watches this job (" + agent_.why_not() + "): only the end of a rank is noticed, not a hang or a bad node");
+    say("agent",
+        "no agent watches this job (" + agent_.why_not() + "): only the end of a rank is noticed, not a hang or a bad node");
   agent_told_ = !back;
 }
 
@@ -269,7 +297,7 @@ void Supervisor::note_incident(const recovery::Incident& incident) {
   if (std::exchange(told_incidents_[incident.id], true)) return;
   const bool in_use = launch_ && std::find(slots_.begin(), slots_.end(), incident.node) != slots_.end();
   if (recovery::blames_node(incident)) {
-    excluded_.emplace(incident.node, recovery::describe(incident));
+    excluded_[incident.node] = {recovery::describe(incident), now()};
     if (!in_use) say("spare", "spare " + recovery::describe(incident) + "; it is left out from now on");
   } else if (incident.action == "alert" && in_use) {
     say("alert", recovery::describe(incident) + "; training goes on");
@@ -282,8 +310,10 @@ void Supervisor::note_progress(const Progress& progress) {
   controller_gone_since_.reset();
   const auto before = ledger_.step();
   if (ledger_.stepped(*progress.step, now()))
-    say("recovered", fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), *progress.step,
-                                 before ? fmt::format(" (it was at {})", *before) : ""), ledger_.last_line());
+    say("recovered",
+        fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), *progress.step,
+                    before ? fmt::format(" (it was at {})", *before) : ""),
+        ledger_.last_line());
 }
 
 // ---------------------------------------------------------------- acting
@@ -295,14 +325,19 @@ void Supervisor::stop_step() {
   }
   if (!srun_) return;
   srun_->signal(SIGKILL);
-  srun_->reap();
+  srun_gone();
+}
+
+void Supervisor::srun_gone() {
+  const int status = srun_->reap();
   srun_.reset();
   read_stderr();
+  launch_->srun_ended(recovery::shell_status(status), now());
 }
 
 void Supervisor::restart(const Action& action) {
   ledger_.fault(action, launch_->fault_time(now()), now());
-  for (const std::string& node : action.exclude) excluded_.emplace(node, action.reason);
+  for (const std::string& node : action.exclude) excluded_[node] = {action.reason, now()};
   stop_step();
   ++budget_.used;
   step_at_restart_ = ledger_.step();
@@ -342,9 +377,9 @@ int Supervisor::finish(const Action& action) {
     log::error("giving up: {}", action.reason);
   }
   read_stderr();
-  const char* outcome = action.kind == Action::Kind::finished ? "finished"
-                        : action.kind == Action::Kind::requeue ? "saved, asks for requeue"
-                                                               : "ended";
+  const char* outcome = action.kind == Action::Kind::requeue                               ? "saved, asks for requeue"
+                        : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
+                                                                                           : "ended";
   const std::string text = ledger_.close(outcome, now());
   say("end", fmt::format("{}, exit status {}", text, action.exit_status));
   return action.exit_status;

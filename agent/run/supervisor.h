@@ -2,13 +2,16 @@
 // The run loop of mm-run.
 //
 // One launch after another:
-//   1. The agents probe every node of the allocation. A slot keeps its node while it is good; else the first good spare takes the slot.
+//   1. The agents probe every node of the allocation. A slot keeps its node while it is good; else the first good spare takes
+//   the slot.
 //   2. srun is started on exactly those nodes.
-//   3. Its end, what it prints, the events of the agents and the signals sent to mm-run are waited for together, and after each the policy
+//   3. Its end, what it prints, the events of the agents and the signals sent to mm-run are waited for together, and after each
+//   the policy
 //      is asked (agent/recovery/policy.h).
-//   4. A restart stops the step: the agents kill its ranks on every node that they reach, then srun is killed with SIGKILL (its remaining
-//      child has slurmctld end the step), and the next launch follows at once. Never by scancel or by a polite end of srun, which wait for
-//      nodes that do not answer.
+//   4. A restart stops the step: the agents kill its ranks on every node that they reach, then srun is killed with SIGKILL (its
+//   remaining
+//      child has slurmctld end the step), and the next launch follows at once. Never by scancel or by a polite end of srun,
+//      which wait for nodes that do not answer.
 // Draining nodes is the agents' business, never done from here.
 #pragma once
 
@@ -45,6 +48,8 @@ class Supervisor {
   // Waits for whatever comes first, at most until `deadline` (seconds of now()), and takes it in.
   void poll_once(double deadline);
   void read_signals();
+  void asked_to_end(int number);
+  void srun_gone();
   void read_agent();
   void read_stderr();
   void read_step_id();
@@ -62,7 +67,11 @@ class Supervisor {
   std::optional<SrunProcess> srun_;
   std::optional<Launch> launch_;
   std::vector<std::string> slots_;
-  std::map<std::string, std::string> excluded_;  // node -> why
+  struct LeftOut {
+    std::string why;
+    double since = 0;
+  };
+  std::map<std::string, LeftOut> excluded_;  // by node
   std::map<int64_t, bool> told_incidents_;
   recovery::Budget budget_;
   std::optional<int64_t> step_at_restart_;
