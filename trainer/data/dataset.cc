@@ -54,7 +54,16 @@ std::vector<std::string> find_shards(const std::vector<std::string>& patterns) {
   return paths;
 }
 
-Dataset::Dataset(const std::vector<std::string>& patterns) : files_(std::make_unique<ShardFiles>()) {
+Dataset::Dataset() : files_(std::make_unique<ShardFiles>()) {}
+
+Dataset Dataset::open_one(const std::string& path) {
+  Dataset dataset;
+  dataset.shards_.push_back({path});
+  dataset.add_shard(0);
+  return dataset;
+}
+
+Dataset::Dataset(const std::vector<std::string>& patterns) : Dataset() {
   const std::vector<std::string> paths = find_shards(patterns);
   shards_.resize(paths.size());
   for (size_t i = 0; i < paths.size(); ++i) {

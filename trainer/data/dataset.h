@@ -32,6 +32,8 @@ class Dataset {
  public:
   // Glob patterns (with {a,b}); a shard that several match is taken once. Throws a data Error that names pattern or shard.
   explicit Dataset(const std::vector<std::string>& patterns);
+  // One shard by its plain name; it may hold no sample.
+  static Dataset open_one(const std::string& path);
   ~Dataset();
   Dataset(Dataset&&) noexcept;
 
@@ -47,6 +49,7 @@ class Dataset {
   std::string fingerprint() const;
 
  private:
+  Dataset();
   struct Entry {
     uint64_t key_at, first_part;
     uint32_t key_length, parts, shard;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures: decoding of PNG, JPEG, WebP and GIF (first frame) to upright 8-bit RGB, resizing, PNG and JPEG writing.
+// Pictures: decoding of PNG, JPEG, WebP and GIF (first frame) to upright 8-bit RGB, resizing, PNG writing.
 #pragma once
 
 #include <cstdint>

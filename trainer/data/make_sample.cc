@@ -14,8 +14,6 @@
 namespace mm::data {
 namespace {
 
-constexpr int64_t largest_image_file = int64_t{256} << 20, largest_text = int64_t{16} << 20;
-
 // "png" gives -1, "12.png" gives 12, anything else -2.
 int64_t image_number(std::string_view name) {
   int64_t number = -1;
@@ -28,12 +26,13 @@ int64_t image_number(std::string_view name) {
   return name == "png" || name == "jpg" || name == "jpeg" || name == "webp" || name == "gif" ? number : -2;
 }
 
-std::string read_part(const Dataset& dataset, int64_t sample, const Part& part, int64_t most) {
+}  // namespace
+
+std::string read_part(const Dataset& dataset, int64_t sample, const Part& part) {
+  const int64_t most = is_image_part(dataset.part_name(part)) ? largest_image_file : largest_text;
   if (part.size > most) throw Unusable(fmt::format("{}: {} bytes are more than the limit of {}", printable(dataset.part_name(part)), part.size, most));
   return dataset.read(sample, part);
 }
-
-}  // namespace
 
 bool is_image_part(std::string_view name) { return image_number(name) > -2; }
 
@@ -62,13 +61,13 @@ MadeSample make_sample(const Dataset& dataset, int64_t id, const SequenceRule& r
   MadeSample made;
   made.sample.key = dataset.key(id);
   // Text first: a sample that does not fit costs no decoding.
-  Sequence sequence = parts.text != nullptr ? caption_sequence(read_part(dataset, id, *parts.text, largest_text), images, rule)
-                                            : json_sequence(read_part(dataset, id, *parts.json, largest_text), images, rule);
+  Sequence sequence = parts.text != nullptr ? caption_sequence(read_part(dataset, id, *parts.text), images, rule)
+                                            : json_sequence(read_part(dataset, id, *parts.json), images, rule);
   made.sample.ids = std::move(sequence.ids);
   made.sample.labels = std::move(sequence.labels);
   made.repaired_text = sequence.repaired;
   for (const Part& part : parts.images) {
-    const std::string bytes = read_part(dataset, id, part, largest_image_file);
+    const std::string bytes = read_part(dataset, id, part);
     try {
       made.sample.images.push_back(resize_image(decode_image(bytes), rule.image_size, rule.image_size));
     } catch (const Error& error) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct SampleParts {
 };
 // Throws Unusable where a part occurs twice.
 SampleParts sample_parts(const Dataset& dataset, int64_t sample);
+// The content of a part. Throws Unusable where it is larger than any real one.
+inline constexpr int64_t largest_image_file = int64_t{256} << 20, largest_text = int64_t{16} << 20;
+std::string read_part(const Dataset& dataset, int64_t sample, const Part& part);
 // Whether the part's name ends as a picture's: "png", "3.jpeg".
 bool is_image_part(std::string_view name);
 

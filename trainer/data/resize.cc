@@ -4,7 +4,6 @@
 // CPU. (General scalers mirror the borders and keep more bits between the passes; on sharp edges that is up to 20 levels away.)
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <vector>
 
@@ -62,22 +61,16 @@ Kernel make_kernel(int in, int out) {
 
 uint8_t clamp8(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> precision_bits, 0, 255)); }
 
-// Two pixels of four bytes as eight sums: one instruction each on a CPU that has them.
-using Bytes8 = uint8_t __attribute__((vector_size(8)));
-using Sums8 = int32_t __attribute__((vector_size(32)));
+// A pixel of two rows, four numbers each (the fourth unused): one register on a CPU that has them.
+using Pair = int32_t __attribute__((vector_size(32)));
 
-// Two rows at once; `pair` holds them pixel by pixel: four bytes of the one, four of the other.
-void resample_pair(const uint8_t* pair, const Kernel& kernel, int out, uint8_t* row_a, uint8_t* row_b) {
+void resample_pair(const Pair* pixels, const Kernel& kernel, int out, uint8_t* row_a, uint8_t* row_b) {
   for (int i = 0; i < out; ++i) {
     const auto at = static_cast<size_t>(i);
     const int32_t* w = &kernel.weights[at * static_cast<size_t>(kernel.taps)];
-    const uint8_t* from = pair + static_cast<size_t>(kernel.first[at]) * 8;
-    Sums8 sums = {half, half, half, half, half, half, half, half};
-    for (int k = 0; k < kernel.count[at]; ++k, from += 8) {
-      Bytes8 bytes;
-      std::memcpy(&bytes, from, sizeof bytes);
-      sums += __builtin_convertvector(bytes, Sums8) * w[k];
-    }
+    const Pair* from = pixels + kernel.first[at];
+    Pair sums = {half, half, half, half, half, half, half, half};
+    for (int k = 0; k < kernel.count[at]; ++k) sums += from[k] * w[k];
     for (int c = 0; c < 3; ++c) {
       row_a[i * 3 + c] = clamp8(sums[c]);
       row_b[i * 3 + c] = clamp8(sums[c + 4]);
@@ -88,18 +81,16 @@ void resample_pair(const uint8_t* pair, const Kernel& kernel, int out, uint8_t* 
 // Rows [first_row, end_row) of `image`, `out` pixels wide.
 std::vector<uint8_t> resample_rows(const Image& image, const Kernel& kernel, int out, int first_row, int end_row) {
   const auto width = static_cast<size_t>(image.width), stride = static_cast<size_t>(out) * 3;
-  std::vector<uint8_t> result(stride * static_cast<size_t>(end_row - first_row)), pair(width * 8), unused(stride);
+  std::vector<uint8_t> result(stride * static_cast<size_t>(end_row - first_row)), unused(stride);
+  std::vector<Pair> pixels(width);
   for (int y = first_row; y < end_row; y += 2) {
     const bool both = y + 1 < end_row;
     const uint8_t* a = &image.rgb[static_cast<size_t>(y) * width * 3];
     const uint8_t* b = both ? a + width * 3 : a;
-    for (size_t x = 0; x < width; ++x) {
-      uint8_t* to = &pair[x * 8];
-      to[0] = a[x * 3], to[1] = a[x * 3 + 1], to[2] = a[x * 3 + 2];
-      to[4] = b[x * 3], to[5] = b[x * 3 + 1], to[6] = b[x * 3 + 2];
-    }
+    for (size_t x = 0; x < width; ++x)
+      pixels[x] = Pair{a[x * 3], a[x * 3 + 1], a[x * 3 + 2], 0, b[x * 3], b[x * 3 + 1], b[x * 3 + 2], 0};
     uint8_t* row_a = &result[static_cast<size_t>(y - first_row) * stride];
-    resample_pair(pair.data(), kernel, out, row_a, both ? row_a + stride : unused.data());
+    resample_pair(pixels.data(), kernel, out, row_a, both ? row_a + stride : unused.data());
   }
   return result;
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of mm-data. Each adds its subcommand and returns what runs it; the result is the exit status.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace mm::data {
+
+struct Verb {
+  CLI::App* command;
+  std::function<int()> run;
+};
+Verb add_pack(CLI::App& app);
+Verb add_check(CLI::App& app);
+Verb add_cat(CLI::App& app);
+Verb add_stats(CLI::App& app);
+
+}  // namespace mm::data
