@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/daemon/agent.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/agent_client.h"
+#include "common/error.h"
+#include "common/hostlist.h"
+#include "common/log.h"
+
+namespace mm::agent {
+namespace {
+
+constexpr milliseconds learn_retry{2000};
+constexpr milliseconds save_delay{20};
+
+std::string boot_id() {
+  std::string text = read_file("/proc/sys/kernel/random/boot_id");
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Agent::Agent(Loop& loop, const Site& site, const std::string& node)
+    : c_{loop,
+         site,
+         node,
+         Slurm(site.slurm_conf, site.dry_run),
+         {},
+         {},
+         Journal(loop, site.state_dir, node),
+         Mesh(loop, node,
+              {[this](const std::string& from, const KeyValues& m) { told(from, m); },
+               [this](const std::string& from, const KeyValues& m, const Mesh::Reply& reply) { asked(from, m, reply); }}),
+         {},
+         {},
+         {},
+         [this] {
+           neighbours_.registry_changed();
+           save_soon();
+         }},
+      events_(c_, [this](ClientId client, const std::string& packet) { server_.send(client, packet); }),
+      ranks_(c_, events_),
+      jobs_(c_, events_, ranks_),
+      neighbours_(c_, events_, ranks_, jobs_),
+      health_(c_, events_),
+      state_path_(fmt::format("{}/agent-{}.json", site.state_dir, node)),
+      slurm_cache_path_(fmt::format("{}/slurm-{}.txt", site.state_dir, node)),
+      server_(loop, agent_socket_path(site.run_dir, node),
+              {[this](ClientId client, const Peer& peer, std::string_view text) { local_message(client, peer, text); },
+               [this](ClientId client) { events_.forget(client); }}) {}
+
+void Agent::start() {
+  load_state();
+  ranks_.resume();
+  learn_slurm();
+}
+
+void Agent::stop() {
+  if (save_pending_) save_now();
+}
+
+// Where the nodes are and where slurmctld is. What Slurm said last is kept on disk, for a start while slurmctld is away.
+void Agent::learn_slurm() {
+  if (learning_) return;
+  learning_ = true;
+  c_.loop.work(Loop::Pool::slurm, [this]() -> Loop::Action {
+    constexpr const char* mark = "\n--- config ---\n";
+    try {
+      const std::string nodes = c_.slurm.nodes_text(), config = c_.slurm.config_text();
+      write_file_durably(slurm_cache_path_, nodes + mark + config);
+      AddressBook book = make_address_book(parse_nodes(nodes), c_.site.port_offset);
+      return [this, book = std::move(book), config = parse_config(config)] { slurm_learnt(book, config, false); };
+    } catch (const std::exception& e) {
+      log::warn("{}", e.what());
+    }
+    if (c_.mesh.is_open() || ::access(slurm_cache_path_.c_str(), R_OK) != 0) {
+      return [this] {
+        learning_ = false;
+        c_.loop.after(learn_retry, [this] { learn_slurm(); });
+      };
+    }
+    const std::string saved = read_file(slurm_cache_path_);
+    const size_t at = saved.find(mark);
+    AddressBook book = make_address_book(parse_nodes(saved.substr(0, at)), c_.site.port_offset);
+    return [this, book = std::move(book), config = parse_config(at == std::string::npos ? "" : saved.substr(at))] { slurm_learnt(book, config, true); };
+  });
+}
+
+void Agent::slurm_learnt(const AddressBook& book, const SlurmConfig& config, bool from_cache) {
+  learning_ = false;
+  const bool first = !c_.mesh.is_open();
+  c_.slurm_config = config;
+  try {
+    c_.mesh.open(book, config.munge_socket);
+  } catch (const Error& e) {
+    log::error("{}", e.what());
+    c_.loop.after(learn_retry, [this] { learn_slurm(); });
+    return;
+  }
+  if (first) {
+    log::info("{}: {} nodes known, slurmctld at {}:{}{}", c_.node, book.size(), config.controller, config.controller_port, from_cache ? " (as of an earlier run)" : "");
+    health_.slurm_known();
+    jobs_.resume();
+  }
+  if (from_cache) c_.loop.after(learn_retry, [this] { learn_slurm(); });
+}
+
+void Agent::load_state() {
+  if (::access(state_path_.c_str(), F_OK) != 0) return;
+  try {
+    const auto state = nlohmann::json::parse(read_file(state_path_));
+    if (state.at("boot") != boot_id()) return;  // nothing of it is there any more
+    health_.state_from_text(state.at("health"));
+    c_.registry = registry_from_json(state.at("jobs").dump());
+    if (!c_.registry.empty()) log::info("{} jobs are taken over from the agent before", c_.registry.size());
+  } catch (const std::exception& e) {
+    log::warn("{}: cannot be read and is put aside: {}", state_path_, e.what());
+    ::rename(state_path_.c_str(), (state_path_ + ".bad").c_str());
+  }
+}
+
+void Agent::save_soon() {
+  if (std::exchange(save_pending_, true)) return;
+  c_.loop.after(save_delay, [this] { save_now(); });
+}
+
+void Agent::save_now() {
+  save_pending_ = false;
+  const nlohmann::json state = {{"boot", boot_id()}, {"health", health_.state_to_text()}, {"jobs", nlohmann::json::parse(registry_to_json(c_.registry))}};
+  c_.loop.work(Loop::Pool::disk, [path = state_path_, text = state.dump()]() -> Loop::Action {
+    write_file_durably(path, text);
+    return {};
+  });
+}
+
+void Agent::told(const std::string& from, const KeyValues& message) {
+  neighbours_.heard(from);
+  const std::string verb = get(message, "VERB");
+  if (verb == "beat") neighbours_.beat_received(from, message);
+  else if (verb == "progress") events_.receive(message);
+}
+
+void Agent::asked(const std::string& from, const KeyValues& message, const Mesh::Reply& reply) {
+  neighbours_.heard(from);
+  const std::string verb = get(message, "VERB"), job = get(message, "JOB"), step = get(message, "STEP");
+  const int restarts = static_cast<int>(get_int(message, "RESTARTS", 0));
+  try {
+    if (verb == "probe") return reply(health_.probe());
+    if (verb == "heard") return reply(neighbours_.age_of(get(message, "NODE")));
+    if (verb == "silent") return neighbours_.report_received(message, reply);
+    if (verb == "ranks") return reply(ranks_.states(job, step));
+    if (verb == "killed") return reply({{"OK", "1"}, {"STEPS", fmt::format("{}", fmt::join(ranks_.killed_steps(job), ","))}});
+    if (verb == "kill")
+      return ranks_.kill_here(job, step, [reply](int killed) { reply({{"OK", "1"}, {"KILLED", std::to_string(killed)}}); });
+    if (verb == "jobinfo") {
+      const auto at = c_.registry.find(job);
+      if (at == c_.registry.end()) return reply({{"OK", "0"}, {"ERROR", fmt::format("job {} is not known", job)}});
+      KeyValues answer = message_from_job(at->second);
+      answer.emplace("OK", "1");
+      return reply(answer);
+    }
+    if (verb == "event") {
+      if (get(message, "EVENT") == "incident") neighbours_.incident_received(incident_from_message(message));
+      events_.receive(message);
+    } else if (verb == "job") {
+      for (const std::string& n : expand_hostlist(get(message, "NODES")))
+        if (!c_.mesh.book().contains(n)) learn_slurm();
+      jobs_.add_from_peer(message);
+    } else if (verb == "jobend") {
+      jobs_.ended(job, restarts);
+    } else if (verb == "teardown") {
+      return reply({{"OK", "1"}, {"KILLED", std::to_string(jobs_.tear_down(job, restarts))}});
+    } else if (verb == "hang") {
+      ranks_.suspect_hang(job, step, expand_hostlist(get(message, "NODES")));
+    } else {
+      return reply({{"OK", "0"}, {"ERROR", fmt::format("unknown verb '{}'", verb)}});
+    }
+    reply({{"OK", "1"}});
+  } catch (const Error& e) {
+    reply({{"OK", "0"}, {"ERROR", e.what()}});
+  }
+}
+
+}  // namespace mm::agent

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// mm-agentd of one node: puts the parts together, routes messages of local clients and of other agents to them, and keeps what must survive
+// the agent in STATE_DIR/agent-NODE.json.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "agent/daemon/context.h"
+#include "agent/daemon/events.h"
+#include "agent/daemon/health.h"
+#include "agent/daemon/jobs.h"
+#include "agent/daemon/neighbours.h"
+#include "agent/daemon/ranks.h"
+#include "agent/local/server.h"
+
+namespace mm::agent {
+
+class Agent {
+ public:
+  // Throws an Error where the state folder or the socket cannot be had.
+  Agent(Loop& loop, const Site& site, const std::string& node);
+  // Called once, when the local socket answers.
+  void start();
+  // Saves what is not saved yet.
+  void stop();
+
+ private:
+  // agent.cc
+  void learn_slurm();
+  void slurm_learnt(const AddressBook& book, const SlurmConfig& config, bool from_cache);
+  void load_state();
+  void save_soon();
+  void save_now();
+  void told(const std::string& from, const KeyValues& message);
+  void asked(const std::string& from, const KeyValues& message, const Mesh::Reply& reply);
+  // requests.cc
+  void local_message(ClientId client, const Peer& peer, std::string_view text);
+  void local_request(ClientId client, const Peer& peer, const KeyValues& message);
+  Job& job_for(const Peer& peer, const std::string& id);
+  std::string status_json(const Peer& peer, const std::string& job) const;
+  std::string events_json(const Peer& peer, int64_t since, bool& more) const;
+  void answer(ClientId client, const KeyValues& message);
+
+  Context c_;
+  Events events_;
+  Ranks ranks_;
+  Jobs jobs_;
+  Neighbours neighbours_;
+  Health health_;
+  std::string state_path_, slurm_cache_path_;
+  bool save_pending_ = false, learning_ = false;
+  LocalServer server_;
+};
+
+}  // namespace mm::agent

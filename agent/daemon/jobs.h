@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of jobs as the agents of their nodes see it.
+//
+// Start: the batch step registers the job with its node's agent, which announces it to the agents of all its nodes (and again to whoever
+// hears a heartbeat that names a job it does not know). End: the batch script's process ends, and its agent tells all nodes. An agent that
+// missed that asks Slurm: a job none of whose ranks are here is looked up once a minute.
+//
+// Return of a node that was cut off: it asks Slurm about each of its jobs. Where the job is gone, runs elsewhere or again (another restart
+// count), everything that it left here is killed; where it is still ours, the steps that were killed meanwhile are, as the others tell.
+//
+// Batch node lost (sequence R): a job would stay RUNNING without a script. One agent (the first live node of the job, in its order) does,
+// after the node is down: requeue; then all agents kill the job's ranks and slurmstepds; when the job is pending, it is released without the
+// lost node. Each step reads the state first, so that a second agent may repeat it where the first one is lost half-way: every agent that
+// still has the job looks every few seconds. A job that must not be requeued is cancelled instead: it never stays without a script.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "agent/daemon/context.h"
+#include "agent/daemon/events.h"
+#include "agent/daemon/ranks.h"
+
+namespace mm::agent {
+
+class Jobs {
+ public:
+  Jobs(Context& context, Events& events, Ranks& ranks);
+
+  void add_from_batch(const KeyValues& message);  // VERB=job of the plugin
+  void add_from_peer(const KeyValues& message);   // VERB=job of another agent
+  void ended(const std::string& job, int restarts);
+  void resume();
+
+  // A heartbeat of `from` named these jobs ("ID.RESTARTS").
+  void heard_of(const std::string& from, const std::string& jobs);
+  // This node was cut off and is back (or its agent has been restarted).
+  void verify_all();
+  // `node` is down in Slurm by our verdict: jobs that had their batch script there are requeued, if that is for this agent to do.
+  void batch_node_lost(const std::string& node);
+  // Ends what the run `restarts` of the job has left here; answers how much that was.
+  int tear_down(const std::string& job, int restarts);
+
+ private:
+  void add(Job job);
+  void announce(const Job& job);
+  void remove(const std::string& job);
+  void verify(const std::string& job, bool returned);
+  void verdict(const std::string& job, const std::optional<JobRecord>& record, bool returned);
+  void kill_steps_killed_meanwhile(const Job& job);
+  void look_after();
+  bool is_for_me(const Job& job) const;
+
+  void requeue(const Job& job);
+  void release(const Job& job, Clock::time_point give_up);
+  void finish(const Job& job, const std::string& how);
+  void retry_later(const std::string& job);
+
+  Context& c_;
+  Events& events_;
+  Ranks& ranks_;
+  struct Batch {
+    UniqueFd pidfd;
+    FdWatch watch;
+  };
+  std::map<std::string, Batch> batches_;
+  std::set<std::string> ending_, requeueing_, verifying_;
+  std::map<std::string, Clock::time_point> last_verified_;
+  Timer timer_;
+};
+
+}  // namespace mm::agent

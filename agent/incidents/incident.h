@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One fault as the agents agreed on it: what is broken, how bad, what to do about it, and every line of evidence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/key_values.h"
+
+namespace mm::agent {
+
+struct Incident {
+  int64_t id = 0;        // unique among those of `origin`
+  std::string origin;    // node whose agent opened it
+  std::string kind;      // its class: app, nic, node, slurm, peer, ...
+  std::string device;    // such as "eth1"; may be empty
+  std::string severity;  // info, warning, error, fatal
+  std::string action;    // ignore, alert, restart, requeue, drain
+  std::string node;      // node that it is about
+  std::string job, step; // where it is about one
+  int rank = -1;
+  double time = 0;       // seconds since 1970
+  std::vector<std::string> evidence;
+};
+
+KeyValues message_from_incident(const Incident& incident);
+Incident incident_from_message(const KeyValues& message);
+
+// What is written as a node's reason: "mm-agent: nic eth1 carrier lost ... (incident 7)", one line, no double quote.
+std::string drain_reason(const std::string& evidence, int64_t id);
+// Seconds since 1970.
+double wall_time();
+// 2.06 -> "2.1 s"
+std::string seconds_text(double seconds);
+
+}  // namespace mm::agent
