@@ -107,6 +107,7 @@ std::vector<Box> boxes_of_range(const Extents& global_shape, int64_t begin, int6
     throw Error(exit_status::internal,
                 fmt::format("checkpoint: elements [{}, {}) of a tensor of shape {}", begin, end, text_of(global_shape)));
   }
+  if (*n == 0) return {{Extents(global_shape.size(), 0), global_shape}};
   std::vector<Box> out;
   Extents at;
   emit(global_shape, 0, at, begin, end, out);

@@ -28,7 +28,8 @@ struct Box {
   Extents offset, shape;  // in elements; same rank as the global shape
 };
 int64_t elements(const Extents& shape);
-// The boxes that make up elements [begin, end) of the flattened tensor, in order; at most 2 * rank - 1 of them.
+// The boxes that make up elements [begin, end) of the flattened tensor, in order; at most 2 * rank - 1 of them. Of a tensor
+// without elements it is the whole, empty as it is, so that a save records that the tensor exists.
 std::vector<Box> boxes_of_range(const Extents& global_shape, int64_t begin, int64_t end);
 
 struct ConstView {

@@ -195,10 +195,13 @@ void rename(const std::string& from, const std::string& to) {
 }
 
 bool exchange(const std::string& a, const std::string& b) {
-  admit(Op::rename, "exchange", a);
-  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
-  throw Failure("exchange " + a + " and " + b, errno);
+  int reason = ask(Op::rename, a).error;
+  if (reason == 0) {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+    reason = errno;
+  }
+  if (reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP) return false;
+  throw Failure("exchange " + a + " and " + b, reason);
 }
 
 void remove_tree(const std::string& path) {

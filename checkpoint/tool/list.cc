@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// ls and info.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/box.h"
+#include "checkpoint/tool/verbs.h"
+
+namespace mm::checkpoint::tool {
+namespace {
+
+using nlohmann::json;
+
+std::string age_of(int64_t seconds) {
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86400);
+}
+
+std::string line_of(const json& j) {
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// A fact's value is a JSON text; one that is none is shown as it is.
+json value_of(const std::string& fact) {
+  json j = json::parse(fact, nullptr, false);
+  return j.is_discarded() ? json(fact) : j;
+}
+
+struct Sum {
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+};
+
+}  // namespace
+
+int ls(const std::string& run, bool as_json) {
+  const RunFolder folder(run, false);
+  const std::vector<StepInfo> steps = folder.list();
+  if (!as_json && !steps.empty()) fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}\n", "STEP", "AGE", "SIZE", "FILES", "STATE");
+  for (const StepInfo& s : steps) {
+    Manifest m;
+    std::string reason;
+    try {
+      m = read_manifest(s.path, s.step);
+    } catch (const std::exception& e) {
+      reason = e.what();
+    }
+    const std::string state = s.bad ? "bad" : reason.empty() ? "committed" : "damaged";
+    const int64_t age = reason.empty() ? std::max<int64_t>(0, std::time(nullptr) - m.saved_at) : -1;
+    if (as_json) {
+      json j = {{"step", s.step}, {"path", s.path}, {"state", state}};
+      if (reason.empty())
+        j.update({{"age_s", age}, {"bytes", m.payload()}, {"files", m.files.size()}});
+      else
+        j["reason"] = reason;
+      fmt::print("{}\n", line_of(j));
+    } else if (reason.empty()) {
+      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}\n", s.step, age_of(age), text_of_bytes(m.payload()), m.files.size(), state);
+    } else {
+      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}: {}\n", s.step, "-", "-", "-", state, reason);
+    }
+  }
+  if (steps.empty()) fmt::print(stderr, "mm-ckpt: {}: no committed step\n", folder.path());
+  return exit_status::ok;
+}
+
+int info(const Target& target, bool tensors, bool as_json) {
+  const StepInfo s = choose(target);
+  const StepReader reader(s.path, s.step);
+  const Manifest& m = reader.manifest();
+  std::map<std::string, Sum> roles;
+  for (const auto& [key, t] : reader.tensors()) {
+    Sum& sum = roles[key.second];
+    ++sum.tensors;
+    sum.bytes += static_cast<uint64_t>(elements(t.global_shape)) * size_of(t.dtype);
+  }
+  if (as_json) {
+    json j = {{"step", s.step},          {"path", s.path},         {"bad", s.bad},         {"saved_at", m.saved_at},
+              {"program", m.program},    {"writer", m.writer},     {"bytes", m.payload()}, {"files", m.files.size()},
+              {"facts", json::object()}, {"roles", json::object()}};
+    for (const auto& [name, value] : m.facts) j["facts"][name] = value_of(value);
+    for (const auto& [role, sum] : roles) j["roles"][role] = {{"tensors", sum.tensors}, {"bytes", sum.bytes}};
+    if (tensors) {
+      for (const auto& [key, t] : reader.tensors()) {
+        j["tensors"].push_back({{"name", key.first},
+                                {"role", key.second},
+                                {"dtype", name_of(t.dtype)},
+                                {"shape", t.global_shape},
+                                {"parts", t.parts.size()}});
+      }
+    }
+    fmt::print("{}\n", line_of(j));
+    return exit_status::ok;
+  }
+  fmt::print("step     {}{}\npath     {}\nsaved    {:%Y-%m-%d %H:%M:%S} by {}, writer {}\nsize     {} in {} files\n", s.step,
+             s.bad ? " (marked bad)" : "", s.path, fmt::localtime(static_cast<std::time_t>(m.saved_at)), m.program, m.writer,
+             text_of_bytes(m.payload()), m.files.size());
+  for (const auto& [role, sum] : roles)
+    fmt::print("role     {}: {} tensors, {}\n", role, sum.tensors, text_of_bytes(sum.bytes));
+  for (const auto& [name, value] : m.facts) fmt::print("fact     {}: {}\n", name, value);
+  if (tensors) {
+    for (const auto& [key, t] : reader.tensors()) {
+      fmt::print("tensor   {} ({}) {} {} in {} parts\n", key.first, key.second, name_of(t.dtype),
+                 mm::checkpoint::text_of(t.global_shape), t.parts.size());
+    }
+  }
+  return exit_status::ok;
+}
+
+}  // namespace mm::checkpoint::tool

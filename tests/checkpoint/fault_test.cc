@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Disks that fail and processes that die in the middle of a save: what was committed before stays, and what a save says is
+// true.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/step_reader.h"
+#include "tests/checkpoint/support.h"
+
+namespace mm::checkpoint::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Counts operations, and makes number `at` (from 0) fail with `error`, or move `at_most` bytes.
+class Injection {
+ public:
+  Injection(int64_t at, io::Fault fault, bool no_exchange = false) {
+    io::set_hook([this, at, fault, no_exchange](io::Op op, const std::string& path) {
+      const int64_t k = count_++;
+      if (k == at) {
+        if (op == io::Op::remove || op == io::Op::list) removal_ = true;
+        return fault;
+      }
+      // The first rename of a private folder over a committed one is the exchange.
+      if (no_exchange && op == io::Op::rename && path.find("/.step-") != std::string::npos && !path.ends_with(".tmp") &&
+          !exchanged_.exchange(true)) {
+        return io::Fault{EINVAL};
+      }
+      return io::Fault{};
+    });
+  }
+  ~Injection() { io::set_hook({}); }
+  int64_t count() const { return count_; }
+  bool hit_a_removal() const { return removal_; }
+
+ private:
+  std::atomic<int64_t> count_ = 0;
+  std::atomic<bool> removal_ = false, exchanged_ = false;
+};
+
+enum class Before { nothing_of_that_step, that_step, that_step_without_exchange };
+
+// Step 1 is there; step 2 (perhaps there too, with other values) is saved by two ranks under a fault at operation k, for every
+// k.
+void inject_everywhere(io::Fault fault, Before before) {
+  Random random(31);
+  const State one = random_state(random, 4, 300), old_two = other_values(one, 32), new_two = other_values(one, 33);
+  const Layout layout = random_layout(random, one, 2);
+  int failed = 0, committed = 0;
+  int64_t operations = 1;
+  for (int64_t k = 0; k < operations; ++k) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    ASSERT_TRUE(save(run, one, layout, 1).committed);
+    if (before != Before::nothing_of_that_step) {
+      ASSERT_TRUE(save(run, old_two, layout, 2).committed);
+    }
+    SaveResult result;
+    {
+      const Injection injection(k, fault, before == Before::that_step_without_exchange);
+      result = save(run, new_two, layout, 2);
+      operations = std::max(operations, std::min<int64_t>(injection.count(), 1000));
+      if (!injection.hit_a_removal() && fault.error != 0) {
+        for (const auto& entry : fs::directory_iterator(RunFolder(run, false).path())) {
+          const std::string name = entry.path().filename();
+          EXPECT_TRUE(name.starts_with("step-") || name == "LATEST" || name == ".LATEST.tmp")
+              << "k " << k << ": " << name << " is left";
+        }
+      }
+    }
+    (result.committed ? committed : failed) += 1;
+    if (!result.committed) {
+      EXPECT_NE(result.error.find(run), std::string::npos) << "k " << k << ": " << result.error;
+    }
+    const bool has_two = result.committed || before != Before::nothing_of_that_step;
+    const State& two = result.committed ? new_two : old_two;
+    EXPECT_EQ(load_and_compare(
+                  run, [&](int64_t step) -> const State& { return step == 1 ? one : two; }, layout),
+              has_two ? 2 : 1)
+        << "k " << k << ": " << result.error;
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "k " << k << ", committed " << result.committed << ": " << result.error;
+    // and the next save goes well, and cleans up
+    ASSERT_TRUE(save(run, one, layout, 3).committed);
+    for (const auto& entry : fs::directory_iterator(RunFolder(run, false).path())) {
+      const std::string name = entry.path().filename();
+      EXPECT_TRUE(name.starts_with("step-") || name == "LATEST") << "k " << k << ": " << name << " is left";
+    }
+  }
+  EXPECT_GT(operations, 25);
+  if (fault.error == 0) {
+    EXPECT_EQ(failed, 0);
+  } else {
+    EXPECT_GT(failed, 20);
+  }
+  EXPECT_GT(committed, 0);  // faults of what does not matter, such as the hint LATEST
+}
+
+TEST(Faults, FullDiskAtEveryOperation) {
+  inject_everywhere({ENOSPC}, Before::nothing_of_that_step);
+}
+TEST(Faults, InputOutputErrorAtEveryOperation) {
+  inject_everywhere({EIO}, Before::nothing_of_that_step);
+}
+TEST(Faults, ShortWriteOrReadAtEveryOperation) {
+  inject_everywhere({0, 3}, Before::nothing_of_that_step);
+}
+TEST(Faults, InputOutputErrorWhileAStepIsSavedAgain) {
+  inject_everywhere({EIO}, Before::that_step);
+}
+TEST(Faults, InputOutputErrorWhileAStepIsSavedAgainWithoutExchange) {
+  inject_everywhere({EIO}, Before::that_step_without_exchange);
+}
+
+TEST(Faults, TheErrorNamesObjectPlaceAndReasonOnEveryRank) {
+  Random random(34);
+  const State state = random_state(random, 6, 300);
+  const TemporaryFolder folder;
+  io::set_hook([](io::Op op, const std::string& path) {
+    return io::Fault{op == io::Op::sync && path.ends_with("rank-00002.h5") ? ENOSPC : 0};
+  });
+  const SaveResult r = save(folder / "run", state, random_layout(random, state, 3), 5);
+  io::set_hook({});
+  EXPECT_FALSE(r.committed);
+  EXPECT_TRUE(r.error.starts_with("checkpoint: fsync " + (folder / "run/checkpoints/.step-0000005."))) << r.error;
+  EXPECT_TRUE(r.error.ends_with("/rank-00002.h5: No space left on device")) << r.error;
+}
+
+void fill_a_small_disk(const std::string& folder) {
+  const State small{{"w", "param", DType::uint8, {1000}, std::vector<char>(1000, 's')}};
+  const State large{small[0], {"x", "param", DType::uint8, {4 << 20}, std::vector<char>(4 << 20, 'l')}};
+  ASSERT_TRUE(save(folder, small, {{{0, {{0}, {1000}}}}, {}}, 1).committed);
+  const SaveResult r = save(folder, large, {{{0, {{0}, {1000}}}}, {{1, {{0}, {4 << 20}}}}}, 2);
+  EXPECT_FALSE(r.committed);
+  EXPECT_TRUE(r.error.ends_with("rank-00001.h5: No space left on device")) << r.error;
+  EXPECT_EQ(load_and_compare(folder, [&](int64_t) -> const State& { return small; }, {{{0, {{0}, {1000}}}}}), 1);
+}
+
+// A real full disk: 2 MiB, mounted where only a child sees it.
+TEST(Faults, ARealFullDisk) {
+  const TemporaryFolder folder;
+  constexpr int no_namespace = 99;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", (folder / "").c_str(), "tmpfs", 0, "size=2m") != 0) {
+      ::_exit(no_namespace);
+    }
+    fill_a_small_disk(folder / "run");
+    std::fflush(stdout);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == no_namespace) GTEST_SKIP() << "skipped: no mount namespace here";
+  EXPECT_EQ(status, 0);
+}
+
+// A writer saves one step after the other, each with values of its own, until it is killed at a random moment; what it
+// committed last loads.
+TEST(Kill, TheNewestCommittedStepLoads) {
+  Random random(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
+  const uint64_t seed = random();
+  std::printf("seed %lu\n", seed);
+  random.seed(seed);
+  const State base = random_state(random, 6, 20000);
+  const Layout layout = random_layout(random, base, 2), other = random_layout(random, base, 3);
+  const TemporaryFolder folder(TemporaryFolder::On::disk);
+  const std::string run = folder / "run";
+  RunFolder runs(run, true);
+  int64_t newest = 0;
+  for (int round = 0; round < 50; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (int64_t step = newest + 1;; ++step) {
+        if (!save(run, other_values(base, static_cast<uint64_t>(step)), layout, step).committed) ::_exit(1);
+        run_ranks(2, [&](Group& group) { RunFolder(run, false).retain(group, 2); });
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));  // the random moment itself
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself";
+    const std::vector<StepInfo> steps = runs.list();
+    if (steps.empty()) continue;
+    ASSERT_GE(steps[0].step, newest);
+    State expected;
+    std::mutex once;
+    const auto states = [&](int64_t step) -> const State& {
+      const std::lock_guard lock(once);
+      if (expected.empty()) expected = other_values(base, static_cast<uint64_t>(step));
+      return expected;
+    };
+    std::vector<std::string> skipped;
+    newest = load_and_compare(run, states, other, &skipped);
+    ASSERT_EQ(newest, steps[0].step);
+    ASSERT_TRUE(skipped.empty()) << skipped[0];
+    for (const StepInfo& s : steps) EXPECT_TRUE(verify_step(s.path, s.step, false, [](uint64_t) {}).empty());
+  }
+  EXPECT_GT(newest, 0);
+}
+
+}  // namespace
+}  // namespace mm::checkpoint::test

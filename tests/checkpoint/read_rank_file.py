@@ -1,0 +1,29 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# Prints a line for each tensor box of the HDF5 files given: name, role, dtype, global shape, offset, shape, and its raw bytes
+# in hexadecimal. Raw bytes of bfloat16 come from the file itself: the library's conversion to float32 is slow.
+import json
+import sys
+
+import h5py
+import numpy
+
+for path in sys.argv[1:]:
+    def visit(_, dataset):
+        if not isinstance(dataset, h5py.Dataset):
+            return
+        a = dataset.attrs
+        offset = dataset.id.get_offset()
+        if a["dtype"] == b"bfloat16" or a["dtype"] == "bfloat16":
+            raw = numpy.memmap(path, "<u2", "r", offset, dataset.shape or (1,)) if dataset.size else numpy.zeros(0, "<u2")
+            as_float = dataset[()]
+            widened = (numpy.asarray(raw, dtype="<u4").reshape(dataset.shape) << 16).view("<f4")
+            assert numpy.array_equal(as_float.astype("<f4"), widened, equal_nan=True), dataset.name
+        else:
+            raw = dataset[()]
+        text = lambda v: v.decode() if isinstance(v, bytes) else str(v)
+        print(json.dumps([text(a["name"]), text(a["role"]), text(a["dtype"]), [int(x) for x in a["global_shape"]],
+                          [int(x) for x in a["offset"]], list(dataset.shape), numpy.asarray(raw).tobytes().hex()]))
+
+    with h5py.File(path, "r") as f:
+        f["t"].visititems(visit)
