@@ -25,6 +25,7 @@ std::string describe(const RankExit& exit) {
   if (!exit.node.empty()) out += " on " + exit.node;
   const Ending end = ending(exit.wait_status);
   if (end.signal != 0) return out + fmt::format(" was killed by signal {} ({})", end.signal, ::sigdescr_np(end.signal));
+  if (end.status < 0) return out + " ended, and nobody saw how";
   return out + fmt::format(" exited with status {}{}", end.status, meaning(end.status));
 }
 

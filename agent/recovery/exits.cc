@@ -14,12 +14,14 @@ Ending ending_of_shell_status(int status) {
 }
 
 Ending ending(int wait_status) {
+  if (wait_status < 0) return {-1, 0};
   if (WIFSIGNALED(wait_status)) return {0, WTERMSIG(wait_status)};
   return ending_of_shell_status(WEXITSTATUS(wait_status));
 }
 
 int shell_status(int wait_status) {
   const Ending end = ending(wait_status);
+  if (end.status < 0) return exit_status::internal;
   return end.signal != 0 ? 128 + end.signal : end.status;
 }
 
@@ -29,6 +31,7 @@ int wait_status_of(const Ending& end) {
 
 ExitKind kind_of(const Ending& end) {
   if (end.signal != 0) return ExitKind::signal;
+  if (end.status < 0) return ExitKind::unknown;
   switch (end.status) {
     case exit_status::ok:
       return ExitKind::success;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the end of a rank means. A status above 128 is what a shell makes of a death by signal, and counts as one.
+// What the end of a rank means. A negative status is an end of which nobody saw how. A status above 128 is what a shell makes
+// of a death by signal, and counts as one.
 #pragma once
 
 namespace mm::recovery {
@@ -15,7 +16,7 @@ int wait_status_of(const Ending& end);
 
 // User errors are not restarted: the first kind is beyond doubt (a status that says so), the second may still hide a hardware
 // fault.
-enum class ExitKind { success, user_error, maybe_user_error, internal, requeue, peer_lost, signal };
+enum class ExitKind { success, user_error, maybe_user_error, internal, requeue, peer_lost, signal, unknown };
 ExitKind kind_of(const Ending& end);
 
 // " (lost a peer or a device)" for the statuses that our programs share, "" for others.

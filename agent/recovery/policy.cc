@@ -102,15 +102,19 @@ bool over(const Evidence& evidence, const JobState& job) {
   return evidence.srun_status.has_value() || static_cast<int>(evidence.exits.size()) >= job.ranks;
 }
 
-// 76 names no cause of its own: any other bad end among the ranks explains it.
+// 76 names no cause of its own, nor does an end that nobody saw: any other bad end among the ranks explains them.
+bool explains_nothing(const RankExit& e) {
+  const ExitKind kind = kind_of(ending(e.wait_status));
+  return kind == ExitKind::peer_lost || kind == ExitKind::unknown;
+}
+
 const RankExit* cause_among(const std::vector<RankExit>& exits) {
   const RankExit* first = nullptr;
   for (const RankExit& e : exits) {
     const ExitKind kind = kind_of(ending(e.wait_status));
     if (kind == ExitKind::user_error) return &e;
     if (kind == ExitKind::success || kind == ExitKind::requeue) continue;
-    if (first == nullptr || (kind_of(ending(first->wait_status)) == ExitKind::peer_lost && kind != ExitKind::peer_lost &&
-                             kind != ExitKind::maybe_user_error))
+    if (first == nullptr || (explains_nothing(*first) && !explains_nothing(e) && kind != ExitKind::maybe_user_error))
       first = &e;
   }
   return first;
@@ -143,6 +147,8 @@ std::optional<Action> ended_ranks(const Evidence& evidence, const JobState& job,
       return restart(budget, "rank", bad->node, describe(*bad), status);
     default:
       if (!waited(after_peer_lost)) return settle(after_peer_lost - evidence.waited_ms);
+      if (kind_of(ending(bad->wait_status)) == ExitKind::unknown)
+        return restart(budget, "rank", bad->node, describe(*bad), status);
       return restart(budget, "peer", "", describe(*bad) + "; no cause was found", status);
   }
 }

@@ -59,8 +59,12 @@ void Launch::symptom(double when, double now) {
 }
 
 void Launch::add_exit(const recovery::RankExit& exit, double when, double now) {
-  for (const recovery::RankExit& known : evidence_.exits)
-    if (known.rank == exit.rank) return;
+  const auto known =
+      std::find_if(evidence_.exits.begin(), evidence_.exits.end(), [&](const auto& e) { return e.rank == exit.rank; });
+  if (known != evidence_.exits.end()) {
+    if (known->wait_status < 0) *known = exit;  // now somebody has seen how it ended
+    return;
+  }
   evidence_.exits.push_back(exit);
   if (recovery::kind_of(recovery::ending(exit.wait_status)) != recovery::ExitKind::success) symptom(when, now);
 }
@@ -87,7 +91,7 @@ void Launch::take(const KeyValues& event, double now) {
     if (!is_ours(get(event, "STEP_ID"))) return;
     Progress p;
     if (event.contains("STEP")) p.step = get_int(event, "STEP", 0);
-    p.phase = get(event, "PHASE");
+    p.trained = !get(event, "LOSS").empty();
     progress_ = p;
   }
 }

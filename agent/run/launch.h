@@ -14,8 +14,8 @@
 namespace mm::run {
 
 struct Progress {
-  std::optional<int64_t> step;
-  std::string phase;
+  std::optional<int64_t> step;  // steps finished
+  bool trained = false;         // with a loss: a step of this launch, not the one that it resumed from
 };
 
 class Launch {

@@ -40,18 +40,26 @@ double rounded(double s) {
 
 Ledger::Ledger(std::string path, double now) : path_(std::move(path)), began_(now) {}
 
+void Ledger::requeued(double fault_time, const std::string& evidence) {
+  recovery::Action action;
+  action.kind = recovery::Action::Kind::restart;
+  action.cause = "requeue";
+  action.reason = action.evidence = evidence;
+  open_ = Open{action, fault_time, {}, std::nullopt};
+}
+
 void Ledger::launched(const std::vector<std::string>& nodes, double now) {
   nodes_ = nodes;
   training_since_ = now;
   // Ranks that never told a step tell none now: the recovery ends here.
-  if (open_ && !step_) book(now, std::nullopt);
+  if (open_ && !step_ && open_->action.cause != "requeue") book(now, std::nullopt);
 }
 
-bool Ledger::stepped(int64_t step, double now) {
+bool Ledger::stepped(int64_t step, int64_t resumed, double now) {
   const bool recovered = open_.has_value();
   if (recovered) {
     training_since_ = now;
-    book(now, step);
+    book(now, Resumed{step, resumed});
   }
   step_ = step;
   return recovered;
@@ -65,11 +73,11 @@ void Ledger::fault(const recovery::Action& action, double fault_time, double now
   else if (training_since_)
     training_ += fault_time - *training_since_;
   training_since_.reset();
-  open_ = Open{action, fault_time, step_};
+  open_ = Open{action, fault_time, nodes_, step_};
   if (action.kind == recovery::Action::Kind::restart) ++restarts_;
 }
 
-void Ledger::book(double until, std::optional<int64_t> step_after) {
+void Ledger::book(double until, std::optional<Resumed> at) {
   const recovery::Action& a = open_->action;
   last_lost_ = std::max(0.0, until - open_->fault_time);
   lost_[a.cause] += last_lost_;
@@ -81,13 +89,14 @@ void Ledger::book(double until, std::optional<int64_t> step_after) {
       {"evidence", a.evidence.empty() ? a.reason : a.evidence},
       {"reason", a.reason},
       {"lost_seconds", rounded(last_lost_)},
-      {"nodes", compress_hostlist(nodes_)},
+      {"nodes", compress_hostlist(open_->nodes)},
       {"excluded", a.exclude},
       {"restarts", restarts_},
   };
   if (open_->step_before) line["step_before"] = *open_->step_before;
-  if (step_after) line["step_after"] = *step_after;
-  if (open_->step_before && step_after) line["lost_steps"] = std::max<int64_t>(0, *open_->step_before - *step_after + 1);
+  if (at) line["step_after"] = at->step_after;
+  if (at) line["nodes_after"] = compress_hostlist(nodes_);
+  if (open_->step_before && at) line["lost_steps"] = std::max<int64_t>(0, *open_->step_before - at->resumed);
   last_line_ = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (!path_.empty()) append(path_, last_line_);
   open_.reset();

@@ -20,9 +20,12 @@ class Ledger {
   // `path` is the file that lines are appended to; empty: none. Its folder is made where it is missing.
   Ledger(std::string path, double now);
 
+  // The job was requeued after a fault at `fault_time`: this run continues one that has ended.
+  void requeued(double fault_time, const std::string& evidence);
   void launched(const std::vector<std::string>& nodes, double now);
-  // A training step is finished; true where it ends a recovery, whose line is then written.
-  bool stepped(int64_t step, double now);
+  // A training step is finished, of a launch that began after `resumed` of them; true where it ends a recovery, whose line is
+  // then written.
+  bool stepped(int64_t step, int64_t resumed, double now);
   // A launch ends for `action`, at `now`; the fault was at `fault_time`.
   void fault(const recovery::Action& action, double fault_time, double now);
   // The run is over. Returns its last line: restarts, time of training, time lost by cause.
@@ -38,9 +41,13 @@ class Ledger {
   struct Open {
     recovery::Action action;
     double fault_time = 0;
+    std::vector<std::string> nodes;
     std::optional<int64_t> step_before;
   };
-  void book(double until, std::optional<int64_t> step_after);
+  struct Resumed {
+    int64_t step_after, resumed;
+  };
+  void book(double until, std::optional<Resumed> at);
 
   std::string path_, last_line_;
   double began_, training_ = 0, last_lost_ = 0;

@@ -32,7 +32,7 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 65536));
   app.add_option("--max-restarts", options.max_restarts, "Restarts without a training step in between, at most (default: 10)")
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--job", options.job_file, "Job file (default: the one that --mm-train named)");
+  app.add_option("--job", options.job_file, "Job file (default: the one that the job was submitted with)");
   app.add_option("--config", options.config, "Site file (default: /etc/mm-train/mm-train.conf)");
   app.add_option("--srun-arg", options.srun_arguments, "Argument for srun; may be repeated")->allow_extra_args(false);
   app.add_flag("--json", options.json, "Write events as JSON lines to standard output, between the lines of the command");

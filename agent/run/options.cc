@@ -83,6 +83,8 @@ Plan make_plan(const Options& options, const Environment& environment) {
   plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");
   plan.max_restarts = options.max_restarts.value_or(spec.job.recovery.max_restarts);
   if (spec.kind == Spec::Kind::file) plan.run_folder = spec.job.run.dir;
+  if (text_of(environment, "SLURM_RESTART_COUNT") != "0")
+    plan.requeues = number_of(environment, "SLURM_RESTART_COUNT").value_or(0);
   if (spec.kind != Spec::Kind::off) job_layout(spec.job, plan.tasks());
 
   plan.agent_socket = text_of(environment, "MM_AGENT_SOCKET");

@@ -27,6 +27,7 @@ struct Plan {
   int max_restarts = 0;
   std::string agent_socket;
   bool plugin = false;     // the job was submitted with --mm-train
+  int requeues = 0;        // of the job, before this run
   std::string run_folder;  // empty where no job file names one
   std::vector<std::string> srun_arguments, command;
   bool json = false;

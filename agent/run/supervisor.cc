@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,7 +90,21 @@ void Supervisor::say(const char* event, const std::string& text, const std::stri
   if (plan_.json) write_all(STDOUT_FILENO, event_line(event, now(), plan_.job_id, text, details) + "\n");
 }
 
+// Where the job was requeued, the last training step is the last thing that is known of the run before.
+void Supervisor::note_requeue() {
+  if (plan_.requeues == 0) return;
+  std::string since;
+  struct stat s;
+  if (!plan_.run_folder.empty() && ::stat((plan_.run_folder + "/metrics.jsonl").c_str(), &s) == 0) {
+    const double last = static_cast<double>(s.st_mtim.tv_sec) + static_cast<double>(s.st_mtim.tv_nsec) * 1e-9;
+    ledger_.requeued(last, fmt::format("the job was requeued (requeue {})", plan_.requeues));
+    since = fmt::format(", {:.1f} s after the last training step", now() - last);
+  }
+  say("requeued", fmt::format("the job was requeued{}; continuing from the newest checkpoint", since));
+}
+
 int Supervisor::run() {
+  note_requeue();
   follow_agent();
   for (;;) {
     if (auto end = choose()) return finish(*end);
@@ -166,6 +181,7 @@ std::optional<recovery::Action> Supervisor::choose() {
 }
 
 void Supervisor::launch() {
+  resumed_.reset();
   step_pipe_ = make_pipe();
   step_lines_ = LineCutter();
   UniqueFd hosts;
@@ -305,15 +321,20 @@ void Supervisor::note_incident(const recovery::Incident& incident) {
 }
 
 void Supervisor::note_progress(const Progress& progress) {
-  if (!progress.step || *progress.step <= 0) return;
-  if (!step_at_restart_ || *progress.step > *step_at_restart_) budget_.used = 0;
+  if (!progress.step) return;
+  const int64_t step = *progress.step;
+  if (!resumed_) resumed_ = progress.trained ? step - 1 : step;
+  reports_loss_ = reports_loss_ || progress.trained;
+  // A rank may say first which step it resumes from; that is no training step yet.
+  if (step <= 0 || (reports_loss_ && !progress.trained)) return;
+  if (!step_at_restart_ || step > *step_at_restart_) budget_.used = 0;
   controller_gone_since_.reset();
   const auto before = ledger_.step();
-  if (ledger_.stepped(*progress.step, now()))
-    say("recovered",
-        fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), *progress.step,
-                    before ? fmt::format(" (it was at {})", *before) : ""),
-        ledger_.last_line());
+  if (!ledger_.stepped(step, *resumed_, now())) return;
+  say("recovered",
+      fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), step,
+                  before ? fmt::format(" (it was at {})", *before) : ""),
+      ledger_.last_line());
 }
 
 // ---------------------------------------------------------------- acting

@@ -37,6 +37,7 @@ class Supervisor {
  private:
   using Action = recovery::Action;
 
+  void note_requeue();
   std::optional<Action> choose();  // fills slots_; an action where there is nothing to launch on
   void launch();
   Action observe();
@@ -74,7 +75,8 @@ class Supervisor {
   std::map<std::string, LeftOut> excluded_;  // by node
   std::map<int64_t, bool> told_incidents_;
   recovery::Budget budget_;
-  std::optional<int64_t> step_at_restart_;
+  std::optional<int64_t> step_at_restart_, resumed_;
+  bool reports_loss_ = false;
   std::optional<double> controller_gone_since_;
   double next_agent_try_ = 0;
   bool agent_told_ = false;
