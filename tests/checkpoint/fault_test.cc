@@ -2,6 +2,7 @@
 // Disks that fail and processes that die in the middle of a save: what was committed before stays, and what a save says is
 // true.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -16,6 +17,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/step_reader.h"
+#include "common/files.h"
 #include "tests/checkpoint/support.h"
 
 namespace mm::checkpoint::test {
@@ -182,13 +184,23 @@ TEST(Kill, TheNewestCommittedStepLoads) {
   RunFolder runs(run, true);
   int64_t newest = 0;
   for (int round = 0; round < 50; ++round) {
+    int committed[2];
+    ASSERT_EQ(::pipe(committed), 0);
+    const UniqueFd told(committed[0]);
+    UniqueFd tell(committed[1]);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       for (int64_t step = newest + 1;; ++step) {
         if (!save(run, other_values(base, static_cast<uint64_t>(step)), layout, step).committed) ::_exit(1);
+        if (::write(tell.get(), "x", 1) != 1) ::_exit(1);
         run_ranks(2, [&](Group& group) { RunFolder(run, false).retain(group, 2); });
       }
+    }
+    tell.reset();
+    if (round % 2 == 0) {
+      pollfd first{told.get(), POLLIN, 0};
+      ASSERT_EQ(::poll(&first, 1, 60'000), 1) << "no commit within a minute";
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));  // the random moment itself
     ASSERT_EQ(::kill(child, SIGKILL), 0);

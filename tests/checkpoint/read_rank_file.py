@@ -16,9 +16,9 @@ for path in sys.argv[1:]:
         offset = dataset.id.get_offset()
         if a["dtype"] == b"bfloat16" or a["dtype"] == "bfloat16":
             raw = numpy.memmap(path, "<u2", "r", offset, dataset.shape or (1,)) if dataset.size else numpy.zeros(0, "<u2")
-            as_float = dataset[()]
-            widened = (numpy.asarray(raw, dtype="<u4").reshape(dataset.shape) << 16).view("<f4")
-            assert numpy.array_equal(as_float.astype("<f4"), widened, equal_nan=True), dataset.name
+            converted = numpy.asarray(dataset[()], dtype="<f4").reshape(-1)
+            widened = (numpy.array(raw, dtype="<u4").reshape(-1) << 16).view("<f4")
+            assert numpy.array_equal(converted, widened, equal_nan=True), dataset.name
         else:
             raw = dataset[()]
         text = lambda v: v.decode() if isinstance(v, bytes) else str(v)

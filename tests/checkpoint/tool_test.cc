@@ -94,6 +94,26 @@ TEST_F(Tool, H5pyReadsEveryTensor) {
   EXPECT_EQ(bytes, expected);
 }
 
+// The reader in the man page, as it stands there.
+TEST_F(Tool, TheManualsPythonReaderReadsWholeTensors) {
+  if (run_command({"/usr/bin/python3", "-c", "import h5py"}).status != 0) GTEST_SKIP() << "skipped: no python3-h5py";
+  commit(1, state_);
+  const Ran ran =
+      run_command({"/usr/bin/python3", "tests/checkpoint/run_manual_reader.py", "man/mm-checkpoint.7", step(1), "param"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  std::map<std::string, std::string> read;
+  for (const json& j : lines_of(ran.out)) read[j[0]] = j[1];
+  for (const Tensor& t : state_) {
+    if (t.role != "param") continue;
+    std::vector<char> bytes = t.bytes;
+    if (t.dtype == DType::bfloat16) {  // the reader widens it to float32
+      bytes.assign(t.bytes.size() * 2, 0);
+      for (size_t i = 0; i < t.bytes.size(); ++i) bytes[i / 2 * 4 + 2 + i % 2] = t.bytes[i];
+    }
+    EXPECT_EQ(read.at(t.name), hex(bytes)) << t.name;
+  }
+}
+
 TEST_F(Tool, H5dumpReadsEveryFile) {
   if (run_command({"h5dump", "--version"}).status != 0) GTEST_SKIP() << "skipped: no h5dump";
   commit(1, state_);
