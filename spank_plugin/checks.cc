@@ -55,16 +55,18 @@ int check_submission(const Job& job, const Stated& stated) {
   const Counts counts = counts_of(stated);
   const int spares = job.recovery.spares;
   if (counts.nodes && spares > 0 && spares >= *counts.nodes)
-    throw usage_error(fmt::format("{}: recovery.spares {} of {} nodes leaves none to train on", job.file, spares, *counts.nodes));
+    throw usage_error(
+        fmt::format("{}: recovery.spares {} of {} nodes leaves none to train on", job.file, spares, *counts.nodes));
   if (!counts.tasks || (spares > 0 && (!counts.nodes || !counts.tasks_per_node))) return 0;
   const int tasks = *counts.tasks - spares * counts.tasks_per_node.value_or(0);
-  if (tasks < 1) throw usage_error(fmt::format("{}: {} tasks less those of {} spare nodes leave none", job.file, *counts.tasks, spares));
+  if (tasks < 1)
+    throw usage_error(fmt::format("{}: {} tasks less those of {} spare nodes leave none", job.file, *counts.tasks, spares));
   try {
     job_layout(job, tasks);
   } catch (const Error& e) {
     if (spares == 0) throw;
-    throw usage_error(fmt::format("{} (of {} tasks, {} on {} spare node{})", e.what(), *counts.tasks, *counts.tasks - tasks, spares,
-                                  spares == 1 ? "" : "s"));
+    throw usage_error(fmt::format("{} (of {} tasks, {} on {} spare node{})", e.what(), *counts.tasks, *counts.tasks - tasks,
+                                  spares, spares == 1 ? "" : "s"));
   }
   return tasks;
 }

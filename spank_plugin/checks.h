@@ -17,14 +17,16 @@ struct Request {
   Record record;
 };
 std::optional<Request> read_request(const std::string& value);
-// For an option that a step inherits from its job: the same file, by its absolute path, as it is now; where it is gone, as it was.
+// For an option that a step inherits from its job: the same file, by its absolute path, as it is now; where it is gone, as it
+// was.
 std::optional<Request> read_inherited_request(const Record& record);
 
-// The number of tasks that train (all but the spare nodes'), 0 where the statements leave it open. Throws a usage Error where they
-// contradict the layout, the global batch or the spares, or ask for a heterogeneous job.
+// The number of tasks that train (all but the spare nodes'), 0 where the statements leave it open. Throws a usage Error where
+// they contradict the layout, the global batch or the spares, or ask for a heterogeneous job.
 int check_submission(const Job& job, const Stated& stated);
 
-// Whether a step of this size is a helper beside the training (`srun hostname`): its layout may fit or not. `expected`: of the record.
+// Whether a step of this size is a helper beside the training (`srun hostname`): its layout may fit or not. `expected`: of the
+// record.
 struct StepSize {
   int tasks = 0, job_nodes = 0;
   bool inherited = false;

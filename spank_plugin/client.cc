@@ -27,7 +27,9 @@ std::optional<std::string> own_variable(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-void say(const std::string& message) { std::fprintf(stderr, "mm-train: %s\n", message.c_str()); }
+void say(const std::string& message) {
+  std::fprintf(stderr, "mm-train: %s\n", message.c_str());
+}
 
 void refuse(const std::string& message) {
   say(message);
@@ -37,7 +39,8 @@ void refuse(const std::string& message) {
 void forget_exported() {
   const std::optional<std::string> list = own_variable(exported_variable);
   if (!list) return;
-  for (const std::string& name : still_ours(*list, [](const std::string& n) { return own_variable(n.c_str()); })) ::unsetenv(name.c_str());
+  for (const std::string& name : still_ours(*list, [](const std::string& n) { return own_variable(n.c_str()); }))
+    ::unsetenv(name.c_str());
   ::unsetenv(exported_variable);
 }
 
@@ -52,8 +55,10 @@ void TemporaryVariable::set(const std::string& value, bool overwrite) {
 void TemporaryVariable::undo() {
   if (!ours_) return;
   ours_ = false;
-  if (before_) ::setenv(name_, before_->c_str(), 1);
-  else ::unsetenv(name_);
+  if (before_)
+    ::setenv(name_, before_->c_str(), 1);
+  else
+    ::unsetenv(name_);
 }
 
 }  // namespace mm::spank

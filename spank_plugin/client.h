@@ -14,7 +14,7 @@ Client this_client();
 Stated own_arguments();
 std::optional<std::string> own_variable(const char* name);
 
-void say(const std::string& message);                // "mm-train: message" on stderr
+void say(const std::string& message);                  // "mm-train: message" on stderr
 [[noreturn]] void refuse(const std::string& message);  // the same, and exit status 1
 
 // Takes out of our environment what an enclosing job or step of mm-train exported and nobody changed since.

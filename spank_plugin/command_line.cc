@@ -13,9 +13,12 @@ std::optional<int> count(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   if (error != std::errc() || value < 0 || value > 1 << 24) return {};
-  if (unit == "k" || unit == "K") value *= 1024;
-  else if (unit == "m" || unit == "M") value *= 1024 * 1024;
-  else if (!unit.empty()) return {};
+  if (unit == "k" || unit == "K")
+    value *= 1024;
+  else if (unit == "m" || unit == "M")
+    value *= 1024 * 1024;
+  else if (!unit.empty())
+    return {};
   if (value > 1 << 24) return {};
   return static_cast<int>(value);
 }
@@ -36,15 +39,16 @@ void state(Stated& s, std::string_view option, const std::string& spelled, std::
     s.tasks = count(value);
   } else if (option == "ntasks-per-node" || option == "tasks-per-node") {
     s.tasks_per_node = count(value);
-  } else if (option == "cpus-per-task") {
-    s.cpus_per_task = count(value);
-  } else if (option == "nodelist" || option == "nodefile" || option == "exclude" || option == "relative" || option == "distribution" ||
-             option == "spread-job") {
+  } else if (option == "cpus-per-task" || option == "gpus-per-task" || option == "tres-per-task" ||
+             option == "threads-per-core") {
+    s.sized_tasks = true;
+  } else if (option == "nodelist" || option == "nodefile" || option == "exclude" || option == "relative" ||
+             option == "distribution" || option == "spread-job") {
     s.order_option = spelled;
     if (option == "nodelist" && value.find('/') == std::string_view::npos) s.node_list = value;
     if (option == "distribution") s.distribution = value;
-  } else if (option == "ntasks-per-gpu" || option == "ntasks-per-core" || option == "ntasks-per-socket" || option == "no-allocate" ||
-             option == "jobid" || option == "het-group") {
+  } else if (option == "ntasks-per-gpu" || option == "ntasks-per-core" || option == "ntasks-per-socket" ||
+             option == "no-allocate" || option == "jobid" || option == "het-group") {
     s.odd_tasks = true;
   } else if (option == "no-kill") {
     s.no_kill = true;
@@ -121,8 +125,10 @@ Stated parse_script(std::string_view text) {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.rfind("#SBATCH", 0) == 0) {
       const std::vector<std::string> words = split_words(line.substr(7));
-      if (!words.empty() && (words[0] == "hetjob" || words[0] == "packjob")) all.heterogeneous = true;
-      else all = merge(std::move(all), parse_arguments(Client::sbatch, words));
+      if (!words.empty() && (words[0] == "hetjob" || words[0] == "packjob"))
+        all.heterogeneous = true;
+      else
+        all = merge(std::move(all), parse_arguments(Client::sbatch, words));
       all.command.clear();
       continue;
     }
@@ -154,6 +160,9 @@ Stated parse_environment(Client client, const GetEnv& get) {
       take("SLURM_NTASKS", "ntasks");
       take("SLURM_NTASKS_PER_NODE", "ntasks-per-node");
       take("SRUN_CPUS_PER_TASK", "cpus-per-task");
+      take("SLURM_CPUS_PER_TASK", "cpus-per-task");
+      take("SLURM_GPUS_PER_TASK", "gpus-per-task");
+      take("SLURM_THREADS_PER_CORE", "threads-per-core");
       take("SLURM_NTASKS_PER_GPU", "ntasks-per-gpu");
       take("SLURM_NTASKS_PER_CORE", "ntasks-per-core");
       take("SLURM_NTASKS_PER_SOCKET", "ntasks-per-socket");
@@ -169,10 +178,10 @@ Stated merge(Stated lower, const Stated& higher) {
   if (higher.nodes_stated) lower.nodes_stated = true, lower.nodes = higher.nodes;
   if (higher.tasks) lower.tasks = higher.tasks;
   if (higher.tasks_per_node) lower.tasks_per_node = higher.tasks_per_node;
-  if (higher.cpus_per_task) lower.cpus_per_task = higher.cpus_per_task;
   if (!higher.order_option.empty()) lower.order_option = higher.order_option;
   if (!higher.node_list.empty()) lower.node_list = higher.node_list;
   if (!higher.distribution.empty()) lower.distribution = higher.distribution;
+  lower.sized_tasks |= higher.sized_tasks;
   lower.odd_tasks |= higher.odd_tasks;
   lower.no_kill |= higher.no_kill;
   lower.heterogeneous |= higher.heterogeneous;
@@ -187,10 +196,14 @@ Counts counts_of(const Stated& s) {
   Counts c;
   if (s.uncertain) return c;
   c.nodes = s.nodes;
-  if (s.tasks) c.tasks = s.tasks;
-  else if (s.nodes && s.tasks_per_node && !s.odd_tasks) c.tasks = *s.nodes * *s.tasks_per_node;
-  if (s.tasks && s.nodes && *s.nodes > 0) c.tasks_per_node = (*s.tasks + *s.nodes - 1) / *s.nodes;
-  else if (!s.odd_tasks) c.tasks_per_node = s.tasks_per_node;
+  if (s.tasks)
+    c.tasks = s.tasks;
+  else if (s.nodes && s.tasks_per_node && !s.odd_tasks)
+    c.tasks = *s.nodes * *s.tasks_per_node;
+  if (s.tasks && s.nodes && *s.nodes > 0)
+    c.tasks_per_node = (*s.tasks + *s.nodes - 1) / *s.nodes;
+  else if (!s.odd_tasks)
+    c.tasks_per_node = s.tasks_per_node;
   return c;
 }
 
@@ -205,8 +218,10 @@ std::vector<std::string> split_words(std::string_view line) {
       word += line[++i];
       inside = true;
     } else if (quote != 0) {
-      if (c == quote) quote = 0;
-      else word += c;
+      if (c == quote)
+        quote = 0;
+      else
+        word += c;
     } else if (c == '"' || c == '\'') {
       quote = c;
       inside = true;

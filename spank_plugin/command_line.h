@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a submission states about nodes and tasks. SPANK tells a plugin nothing of that in sbatch and salloc, nor in srun before the step
-// exists, so it is read from where Slurm reads it: environment, #SBATCH lines, command line. Pure functions.
+// What a submission states about nodes and tasks. SPANK tells a plugin nothing of that in sbatch and salloc, nor in srun before
+// the step exists, so it is read from where Slurm reads it: environment, #SBATCH lines, command line. Pure functions.
 //
 // Invariant: what is not surely known stays unset, and nothing is ever concluded from it.
 #pragma once
@@ -16,16 +16,17 @@
 namespace mm::spank {
 
 struct Stated {
-  bool nodes_stated = false;   // by a count or a range
-  std::optional<int> nodes;    // an exact count
-  std::optional<int> tasks, tasks_per_node, cpus_per_task;
-  std::string order_option;    // the last one that chooses nodes or their order, such as "-w"; empty: none
-  std::string node_list;       // of -w, where it is a list of names
-  std::string distribution;    // of -m
-  bool odd_tasks = false;      // tasks follow from GPUs, cores or sockets, or nodes are not this allocation's
-  bool no_kill = false;        // --no-kill, with or without =off
-  bool heterogeneous = false;  // several components
-  bool uncertain = false;      // an unknown option: what follows may be misread
+  bool nodes_stated = false;  // by a count or a range
+  std::optional<int> nodes;   // an exact count
+  std::optional<int> tasks, tasks_per_node;
+  bool sized_tasks = false;             // CPUs or GPUs a task: where no count is stated, Slurm starts as many tasks as fit
+  std::string order_option;             // the last one that chooses nodes or their order, such as "-w"; empty: none
+  std::string node_list;                // of -w, where it is a list of names
+  std::string distribution;             // of -m
+  bool odd_tasks = false;               // tasks follow from GPUs, cores or sockets, or nodes are not this allocation's
+  bool no_kill = false;                 // --no-kill, with or without =off
+  bool heterogeneous = false;           // several components
+  bool uncertain = false;               // an unknown option: what follows may be misread
   std::optional<std::string> mm_train;  // the last value; empty where it has none
   bool wrapped = false;                 // sbatch --wrap
   std::vector<std::string> command;     // the script or program, and its arguments

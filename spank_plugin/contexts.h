@@ -25,6 +25,7 @@ void submit_option();
 void submit_check();
 
 // srun.cc
+void srun_init();
 void srun_option();
 void srun_check();
 void srun_step_check(spank_t spank);

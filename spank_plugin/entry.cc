@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that Slurm calls: each is a switch on the context inside a catch-all. An exception that left a plugin would abort sbatch or
-// leave a job hanging; a failure in slurmstepd or slurmd could drain the node. So clients refuse with a message and status 1, and
-// everything that runs on a node says what is wrong and succeeds. In slurmd and in prolog and epilog the plugin does nothing.
+// The entry points that Slurm calls: each is a switch on the context inside a catch-all. An exception that left a plugin would
+// abort sbatch or leave a job hanging; a failure in slurmstepd or slurmd could drain the node. So clients refuse with a message
+// and status 1, and everything that runs on a node says what is wrong and succeeds. In slurmd and in prolog and epilog the
+// plugin does nothing.
 #include <exception>
 #include <string>
 #include <string_view>
@@ -29,8 +30,12 @@ int guarded(Body body) noexcept {
   }
   switch (spank_context()) {
     case S_CTX_LOCAL:
-    case S_CTX_ALLOCATOR: mm::spank::say(problem); return -1;
-    default: slurm_info("mm-train: %s", problem.c_str()); return ESPANK_SUCCESS;
+    case S_CTX_ALLOCATOR:
+      mm::spank::say(problem);
+      return -1;
+    default:
+      slurm_info("mm-train: %s", problem.c_str());
+      return ESPANK_SUCCESS;
   }
 }
 
@@ -39,8 +44,10 @@ void read_settings(int count, char** words) {
   mm::spank::plugin().config = mm::Site::default_path;
   for (int i = 0; i < count; ++i) {
     const std::string_view word = words[i];
-    if (word.substr(0, config.size()) == config) mm::spank::plugin().config = word.substr(config.size());
-    else slurm_info("mm-train: plugstack.conf: unknown setting '%s' (known: config=FILE)", words[i]);
+    if (word.substr(0, config.size()) == config)
+      mm::spank::plugin().config = word.substr(config.size());
+    else
+      slurm_info("mm-train: plugstack.conf: unknown setting '%s' (known: config=FILE)", words[i]);
   }
 }
 
@@ -54,6 +61,7 @@ int slurm_spank_init(spank_t spank, int count, char** words) {
     read_settings(count, words);
     mm::spank::register_option(spank);
     if (spank_context() == S_CTX_ALLOCATOR) mm::spank::submit_init();
+    if (spank_context() == S_CTX_LOCAL) mm::spank::srun_init();
   });
 }
 

@@ -14,7 +14,9 @@ namespace {
 constexpr int first_port = 27200, ports = 5500;
 
 // Entries of a comma-separated list.
-int entries(std::string_view list) { return list.empty() ? 0 : static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1; }
+int entries(std::string_view list) {
+  return list.empty() ? 0 : static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1;
+}
 
 // FNV-1a, 32 bits.
 uint32_t hash(std::string_view text) {
@@ -24,13 +26,14 @@ uint32_t hash(std::string_view text) {
 }
 
 void add_gpus(const TaskFacts& f, TaskEnvironment& out) {
-  const int visible = entries(f.visible_gpus), share = entries(f.step_gpus);
+  const int visible = entries(f.visible_gpus), share = std::max(entries(f.step_gpus), f.gpu_bind ? f.node_gpus : 0);
   if (visible == 0) return;
   out.values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   if (share > visible) {
     out.values["MM_LOCAL_DEVICE"] = "0";
     out.warning = fmt::format(
-        "{}: Slurm lets each task see {} of the step's {} GPUs (--gpus-per-task, --gpu-bind): peers cannot reach each other's memory; "
+        "{}: Slurm lets each task see {} of the step's {} GPUs (--gpus-per-task, --gpu-bind): peers cannot reach each other's "
+        "memory; "
         "--gpus-per-node keeps all visible",
         f.node, visible, share);
   } else {
@@ -83,7 +86,8 @@ std::string list_exported(const std::map<std::string, std::string>& values) {
   return out;
 }
 
-std::vector<std::string> still_ours(std::string_view list, const std::function<std::optional<std::string>(const std::string&)>& get) {
+std::vector<std::string> still_ours(std::string_view list,
+                                    const std::function<std::optional<std::string>(const std::string&)>& get) {
   std::vector<std::string> out;
   while (!list.empty()) {
     const size_t end = list.find(',');
@@ -92,7 +96,8 @@ std::vector<std::string> still_ours(std::string_view list, const std::function<s
     const size_t colon = item.find(':');
     if (colon == std::string_view::npos) continue;
     const std::string name(item.substr(0, colon));
-    if (const std::optional<std::string> value = get(name); value && fmt::format("{:08x}", hash(*value)) == item.substr(colon + 1))
+    if (const std::optional<std::string> value = get(name);
+        value && fmt::format("{:08x}", hash(*value)) == item.substr(colon + 1))
       out.push_back(name);
   }
   return out;

@@ -22,7 +22,9 @@ struct TaskFacts {
   std::string agent_socket;
   std::vector<std::string> interfaces;  // training interfaces that this node has
   std::string visible_gpus;             // CUDA_VISIBLE_DEVICES, empty where there is none
-  std::string step_gpus;                // SLURM_STEP_GPUS
+  std::string step_gpus;                // SLURM_STEP_GPUS, itself narrowed where Slurm binds GPUs to tasks
+  bool gpu_bind = false;                // it does so
+  int node_gpus = 0;                    // SLURM_GPUS_ON_NODE
   int cpus = 0;                         // that the task may use; 0: unknown
 };
 
@@ -35,11 +37,13 @@ TaskEnvironment task_environment(const TaskFacts& facts);
 // A port for the rendezvous: below the ephemeral range, and another one for each step and restart.
 int master_port(uint32_t job_id, uint32_t step_id, uint32_t restarts);
 
-// What we export is told from what the user set by a variable that lists our names with a hash of each value. Whoever starts something from
-// an environment that was ours (a step from a batch script, a job from a job) first takes what is still ours out of it.
+// What we export is told from what the user set by a variable that lists our names with a hash of each value. Whoever starts
+// something from an environment that was ours (a step from a batch script, a job from a job) first takes what is still ours out
+// of it.
 inline constexpr const char* exported_variable = "MM_TRAIN_EXPORTED";
 std::string list_exported(const std::map<std::string, std::string>& values);
 // Names in the list whose value is still the one that was listed.
-std::vector<std::string> still_ours(std::string_view list, const std::function<std::optional<std::string>(const std::string&)>& get);
+std::vector<std::string> still_ours(std::string_view list,
+                                    const std::function<std::optional<std::string>(const std::string&)>& get);
 
 }  // namespace mm::spank

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# spank_mm_train.so is loaded into sbatch, srun and slurmstepd, whatever libraries a user's LD_LIBRARY_PATH holds: so it carries what it needs (the C++
-# runtime, fmt, and its own objects of common/) and depends on libc alone.
+# spank_mm_train.so is loaded into sbatch, srun and slurmstepd, whatever libraries a LD_LIBRARY_PATH of the user holds: it
+# carries what it needs (C++ runtime, fmt, its own objects of common/) and depends on libc alone.
 spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.cc node_order.cc option_table.cc record.cc)
 spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc)
 spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(spank_common)))

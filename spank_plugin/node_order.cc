@@ -64,7 +64,8 @@ std::vector<std::string> order_by_switches(const std::vector<std::string>& nodes
     return found == place.end() ? walked.size() : found->second;
   };
   std::vector<std::string> out = nodes;
-  std::stable_sort(out.begin(), out.end(), [&](const std::string& a, const std::string& b) { return place_of(a) < place_of(b); });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const std::string& a, const std::string& b) { return place_of(a) < place_of(b); });
   return out;
 }
 

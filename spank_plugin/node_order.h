@@ -10,7 +10,8 @@
 namespace mm::spank {
 
 // Nodes in the order in which the switch tree is walked, so that nodes of one switch are neighbours, and nodes of neighbouring
-// switches next to them. `topology` is what `scontrol show topology` prints. Nodes that it does not name stay behind, in their order.
+// switches next to them. `topology` is what `scontrol show topology` prints. Nodes that it does not name stay behind, in their
+// order.
 std::vector<std::string> order_by_switches(const std::vector<std::string>& nodes, std::string_view topology);
 
 // "2(x3),1" -> 2 2 2 1. Nothing where it is malformed.

@@ -9,8 +9,9 @@
 namespace mm::spank {
 namespace {
 
-// Slurm calls it once for each place that states the option (inherited from the job, #SBATCH lines, the command line), some of them twice:
-// the last call counts. A bad value is refused later, in init_post_opt: from here a failure reads "Invalid --mm-train argument".
+// Slurm calls it once for each place that states the option (inherited from the job, #SBATCH lines, the command line), some of
+// them twice: the last call counts. A bad value is refused later, in init_post_opt: from here a failure reads "Invalid
+// --mm-train argument".
 int option_called(int, const char* argument, int remote) noexcept {
   try {
     if (remote != 0) return 0;  // slurmstepd goes by the record in the environment

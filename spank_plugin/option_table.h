@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of sbatch, salloc and srun (Slurm 22.05 to 25.11): enough to tell an option's argument from the script or the program.
+// The options of sbatch, salloc and srun (Slurm 22.05 to 25.11): enough to tell an option's argument from the script or the
+// program.
 #pragma once
 
 #include <string_view>
@@ -10,8 +11,8 @@ enum class Client { sbatch, salloc, srun };
 enum class Argument { none, required, optional };
 
 struct Option {
-  std::string_view name;      // without dashes
-  char letter;                // 0: none
+  std::string_view name;  // without dashes
+  char letter;            // 0: none
   Argument argument;
   std::string_view commands;  // letters of the commands that have it: b sbatch, a salloc, s srun
 };

@@ -15,8 +15,10 @@ namespace {
 std::string escape(std::string_view text) {
   std::string out;
   for (const char c : text)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._,/:+-[]=").find(c) != std::string_view::npos) out += c;
-    else out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._,/:+-[]=").find(c) != std::string_view::npos)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   return out;
 }
 
@@ -38,11 +40,13 @@ std::string unescape(std::string_view text) {
 }  // namespace
 
 std::string format_record(const Record& r) {
-  std::string text = fmt::format("value={} spec={} tp={} pp={} cp={} spares={} hang={:.17g} requeue={} tasks={}", escape(r.value), escape(r.spec),
-                                 r.tp, r.pp, r.cp, r.spares, r.hang_timeout, r.requeue ? 1 : 0, r.tasks);
+  std::string text =
+      fmt::format("value={} spec={} tp={} pp={} cp={} spares={} hang={:.17g} requeue={} tasks={}", escape(r.value),
+                  escape(r.spec), r.tp, r.pp, r.cp, r.spares, r.hang_timeout, r.requeue ? 1 : 0, r.tasks);
   if (!r.order.empty()) text += fmt::format(" order={}", escape(r.order));
   if (!r.master.empty()) text += fmt::format(" master={}", escape(r.master));
   if (r.ordered) text += " ordered=1";
+  if (r.refused) text += " refused=1";
   return text;
 }
 
@@ -63,6 +67,7 @@ std::optional<Record> parse_record(std::string_view text) {
   r.order = get(values, "order");
   r.master = get(values, "master");
   r.ordered = get(values, "ordered") == "1";
+  r.refused = get(values, "refused") == "1";
   r.requeue = get(values, "requeue", "1") != "0";
   bool fits = true;
   const auto number = [&](const char* key, int64_t least, int64_t otherwise) {

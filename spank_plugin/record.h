@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one environment variable by which sbatch, salloc and srun tell slurmstepd what a job asked for, SLURM_MM_TRAIN: slurmstepd must not
-// read a user's job file, because it is root. Its name starts with SLURM_, so that --export=NONE and --export=LIST let it through.
-// A job or step has the variable exactly where --mm-train is in force.
+// The one environment variable by which sbatch, salloc and srun tell slurmstepd what a job asked for, SLURM_MM_TRAIN:
+// slurmstepd must not read a user's job file, because it is root. Its name starts with SLURM_, so that --export=NONE and
+// --export=LIST let it through. A job or step has the variable exactly where --mm-train is in force.
 //
-// What is in it is the user's word: whoever reads it as root takes nothing from it but bounded numbers and host names of the user's step.
+// What is in it is the user's word: whoever reads it as root takes nothing from it but bounded numbers and host names of the
+// user's step.
 #pragma once
 
 #include <optional>
@@ -21,10 +22,11 @@ struct Record {
   int spares = 0;
   double hang_timeout = 0;  // seconds; 0: learnt
   bool requeue = true;
-  int tasks = 0;       // that train, as far as the submission states it; 0: unknown
-  std::string order;   // of a step: its nodes in the order of their first ranks, a host list; empty: Slurm's order
-  std::string master;  // of a step: address of the first of them, where its name does not resolve
+  int tasks = 0;         // that train, as far as the submission states it; 0: unknown
+  std::string order;     // of a step: its nodes in the order of their first ranks, a host list; empty: Slurm's order
+  std::string master;    // of a step: address of the first of them, where its name does not resolve
   bool ordered = false;  // the order is ours, by a host file of the step
+  bool refused = false;  // srun found, with the step made, that it must not run
 };
 
 std::string format_record(const Record& record);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slurm's <slurm/spank.h> for C++. Slurm's header declares the entry points outside extern "C", and SPANK_PLUGIN defines constants that C++
-// would give internal linkage; so the include is wrapped, and the constants are declared first. What is declared here is what the
-// plugin exports.
+// Slurm's <slurm/spank.h> for C++. Slurm's header declares the entry points outside extern "C", and SPANK_PLUGIN defines
+// constants that C++ would give internal linkage; so the include is wrapped, and the constants are declared first. What is
+// declared here is what the plugin exports.
 #pragma once
 
 #pragma GCC visibility push(default)

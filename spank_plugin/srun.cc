@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // srun: the order of the step's nodes, checks that need the allocation, and the record for slurmstepd.
 //
-// How ranks get their order. srun reads SLURM_HOSTFILE after it has called our option callback and before it has parsed its command line; a
-// host file there means an arbitrary distribution, rank by rank, so that SLURM_PROCID itself follows our order. The file is a memfd, named
-// /proc/self/fd/N: no file to leak. It must be written in the callback (init_post_opt is too late) and is taken back in init_post_opt, so
-// that no task inherits the variable. SLURM_DISTRIBUTION is never set: srun would then want as many names as tasks in -w, too. A -w, -x, -m
-// or -r on the command line defeats a host file; that is the user's word, and Slurm's order stays.
+// How ranks get their order. srun reads SLURM_HOSTFILE after it has called our option callback and before it has parsed its
+// command line; a host file there means an arbitrary distribution, rank by rank, so that SLURM_PROCID itself follows our order.
+// The file is a memfd, named /proc/self/fd/N: no file to leak. It must be written in the callback (init_post_opt is too late)
+// and is taken back in init_post_opt, so that no task inherits the variable. SLURM_DISTRIBUTION is never set: srun would then
+// want as many names as tasks in -w, too. A -w, -x, -m or -r on the command line defeats a host file; that is the user's word,
+// and Slurm's order stays.
 //
-// The callback knows no count yet, so it reads the command line and the environment as srun does. Only a step on all nodes of the
-// allocation, or on those that MM_NODES lists in order, is ordered; for fewer nodes Slurm must be free to choose those that are idle.
+// The callback knows no count yet, so it reads the command line and the environment as srun does. Only a step on all nodes of
+// the allocation, or on those that MM_NODES lists in order, is ordered; for fewer nodes Slurm must be free to choose those that
+// are idle. With a host file srun takes one task a node where -n is absent, whatever --ntasks-per-node says: so SLURM_NTASKS is
+// set as well. srun reads it before it parses the command line and before it calls us back for an inherited option, hence we
+// look for the option in slurm_spank_init already.
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/mman.h>
@@ -34,20 +38,27 @@ namespace {
 
 constexpr std::chrono::seconds scontrol_deadline{5};
 
+// Slurm's name for --mm-train of the plugin mm_train, as a job hands it to its steps.
+constexpr const char* inherited_option_variable = "SLURM_SPANK__SLURM_SPANK_OPTION_mm_train_mm_train";
+
 struct Step {
   Stated arguments, stated;
   std::optional<Request> request;
   bool inherited = false;
+  std::optional<int> tasks;  // of the step, where it is surely known
   std::string problem, note;
+  int step_fd = -1;  // mm-run's
   UniqueFd host_file;
-  TemporaryVariable host_file_variable{"SLURM_HOSTFILE"};
+  TemporaryVariable host_file_variable{"SLURM_HOSTFILE"}, tasks_variable{"SLURM_NTASKS"};
 };
 Step& step() {
   static Step instance;
   return instance;
 }
 
-bool in_allocation() { return own_variable("SLURM_JOB_ID").has_value(); }
+bool in_allocation() {
+  return own_variable("SLURM_JOB_ID").has_value();
+}
 
 // The daemon that another launcher starts on each node is no rank, and its children must not take its RANK for theirs.
 bool is_launcher_daemon(const std::vector<std::string>& command) {
@@ -100,8 +111,10 @@ std::string topology() {
 
 // What a user's own choice makes the order of ranks, as far as it can be told: Slurm keeps nodes sorted but for a host file.
 std::vector<std::string> users_order(const Stated& stated) {
-  if (stated.order_option == "SLURM_HOSTFILE") return nodes_of_host_file(read_file(own_variable("SLURM_HOSTFILE").value_or("")));
-  if (stated.distribution.rfind("arbitrary", 0) == 0 && !stated.node_list.empty()) return first_mentions(expand_hostlist(stated.node_list));
+  if (stated.order_option == "SLURM_HOSTFILE")
+    return nodes_of_host_file(read_file(own_variable("SLURM_HOSTFILE").value_or("")));
+  if (stated.distribution.rfind("arbitrary", 0) == 0 && !stated.node_list.empty())
+    return first_mentions(expand_hostlist(stated.node_list));
   return {};
 }
 
@@ -111,7 +124,9 @@ void plan_order(Step& s) {
     return;
   }
   const std::optional<std::string> chosen = own_variable("MM_NODES");
-  const std::string& option = chosen ? s.arguments.order_option : s.stated.order_option;
+  // In a step srun has exported a distribution that nobody chose.
+  const std::string step_id = own_variable("SLURM_STEP_ID").value_or("");
+  const std::string& option = chosen || !step_id.empty() ? s.arguments.order_option : s.stated.order_option;
   if (!option.empty()) {
     s.note = fmt::format("{} chooses nodes or their order, so Slurm's order of ranks stays", option);
     try {
@@ -125,19 +140,33 @@ void plan_order(Step& s) {
   std::vector<std::string> nodes;
   if (chosen) {
     nodes = expand_hostlist(*chosen);
-    if (first_mentions(nodes).size() != nodes.size()) throw usage_error(fmt::format("MM_NODES={}: a node is there twice", *chosen));
+    if (first_mentions(nodes).size() != nodes.size())
+      throw usage_error(fmt::format("MM_NODES={}: a node is there twice", *chosen));
     if (s.arguments.nodes && static_cast<size_t>(*s.arguments.nodes) != nodes.size())
       throw usage_error(fmt::format("MM_NODES={}: {} nodes, but srun asks for {}", *chosen, nodes.size(), *s.arguments.nodes));
   } else {
-    const bool nested = own_variable("SLURM_STEP_ID").value_or(std::to_string(interactive_step)) != std::to_string(interactive_step);
-    if (nested || s.stated.uncertain || s.stated.odd_tasks || !s.stated.nodes || static_cast<size_t>(*s.stated.nodes) != job_nodes.size()) return;
+    const bool nested = !step_id.empty() && step_id != std::to_string(interactive_step);
+    if (nested || s.stated.uncertain || s.stated.odd_tasks || !s.stated.nodes ||
+        static_cast<size_t>(*s.stated.nodes) != job_nodes.size())
+      return;
     nodes = job_nodes.size() > 1 ? order_by_switches(job_nodes, topology()) : job_nodes;
   }
   const int count = static_cast<int>(nodes.size());
-  const int tasks = s.stated.tasks ? *s.stated.tasks : s.stated.tasks_per_node ? count * *s.stated.tasks_per_node : count;
-  const std::vector<int> each = spread(nodes, job_nodes, tasks);
-  if (!each.empty()) write_host_file(s, nodes, each);
-  else if (chosen) throw usage_error(fmt::format("MM_NODES={}: {} tasks do not spread evenly over {} nodes", *chosen, tasks, nodes.size()));
+  if (s.stated.tasks)
+    s.tasks = *s.stated.tasks;
+  else if (s.stated.tasks_per_node)
+    s.tasks = count * *s.stated.tasks_per_node;
+  else if (!s.stated.sized_tasks)
+    s.tasks = count;
+  else
+    return;
+  const std::vector<int> each = spread(nodes, job_nodes, *s.tasks);
+  if (each.empty()) {
+    if (!chosen) return;
+    throw usage_error(fmt::format("MM_NODES={}: {} tasks do not spread evenly over {} nodes", *chosen, *s.tasks, nodes.size()));
+  }
+  write_host_file(s, nodes, each);
+  if (!s.stated.tasks) s.tasks_variable.set(std::to_string(*s.tasks));
 }
 
 // Where the name of rank 0's node does not resolve, its address as Slurm has it.
@@ -159,26 +188,49 @@ std::string master_address(const std::string& order) {
   return {};
 }
 
-// mm-run leaves a descriptor open for us: it wants to know which step it has started, as soon as there is one.
-void tell_step_id(spank_t spank) {
-  const std::optional<std::string> descriptor = own_variable("MM_RUN_STEP_FD");
-  if (!descriptor) return;
+// mm-run leaves a descriptor open for us: it wants to know which step it has started, as soon as there is one. Tasks inherit
+// what the environment is in init_post_opt, so the variable goes there.
+void take_step_fd(Step& s) {
+  const std::optional<std::string> text = own_variable("MM_RUN_STEP_FD");
+  if (!text) return;
   ::unsetenv("MM_RUN_STEP_FD");
-  int fd = -1;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), s.step_fd);
+  if (error != std::errc() || *end != '\0' || s.step_fd < 3) s.step_fd = -1;
+}
+
+void tell_step_id(const Step& s, spank_t spank) {
   uint32_t id = 0;
-  const auto [end, error] = std::from_chars(descriptor->data(), descriptor->data() + descriptor->size(), fd);
-  if (error != std::errc() || *end != '\0' || fd < 3 || spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS) return;
+  if (s.step_fd < 0 || spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS) return;
   const std::string line = fmt::format("{}\n", id);
-  if (::write(fd, line.data(), line.size()) < 0) slurm_verbose("mm-train: mm-run does not take the step's id: %m");
+  if (::write(s.step_fd, line.data(), line.size()) < 0) slurm_verbose("mm-train: mm-run does not take the step's id: %m");
+}
+
+void check_size(const Step& s, int tasks, int step_nodes) {
+  StepSize size;
+  size.tasks = tasks;
+  size.job_nodes = static_cast<int>(expand_hostlist(own_variable("SLURM_JOB_NODELIST").value_or("")).size());
+  if (size.job_nodes == 0) size.job_nodes = step_nodes;
+  size.inherited = s.inherited;
+  if (!is_helper(s.request->record, size)) check_step(s.request->job, tasks);
 }
 
 }  // namespace
 
+void srun_init() {
+  std::optional<std::string> value = own_arguments().mm_train;
+  if (!value) value = own_variable(inherited_option_variable);
+  if (!value) return;
+  plugin().value = *value;
+  srun_option();
+}
+
 void srun_option() {
   Step& s = step();
   s.host_file_variable.undo();
+  s.tasks_variable.undo();
   s.host_file.reset();
   s.request.reset();
+  s.tasks.reset();
   s.problem.clear();
   s.note.clear();
   try {
@@ -193,7 +245,8 @@ void srun_option() {
     s.request->record.order.clear();
     s.request->record.master.clear();
     s.request->record.ordered = false;
-    if (s.stated.heterogeneous || own_variable("SLURM_HET_SIZE")) throw usage_error("--mm-train: heterogeneous jobs and steps are not supported");
+    if (s.stated.heterogeneous || own_variable("SLURM_HET_SIZE"))
+      throw usage_error("--mm-train: heterogeneous jobs and steps are not supported");
     plan_order(s);
   } catch (const Error& e) {
     s.problem = e.what();
@@ -203,8 +256,10 @@ void srun_option() {
 void srun_check() {
   Step& s = step();
   s.host_file_variable.undo();
+  s.tasks_variable.undo();
   s.host_file.reset();
   if (!s.problem.empty()) refuse(s.problem);
+  take_step_fd(s);
   forget_exported();
   if (!s.request) {
     ::unsetenv(record_variable);
@@ -217,7 +272,10 @@ void srun_check() {
   }
   try {
     Record& record = s.request->record;
-    if (!in_allocation()) record.tasks = check_submission(s.request->job, s.stated);
+    if (!in_allocation())
+      record.tasks = check_submission(s.request->job, s.stated);
+    else if (s.tasks)
+      check_size(s, *s.tasks, s.stated.nodes.value_or(1));
     record.master = master_address(record.order);
     ::setenv(record_variable, format_record(record).c_str(), 1);
   } catch (const Error& e) {
@@ -229,19 +287,20 @@ void srun_check() {
 }
 
 void srun_step_check(spank_t spank) {
-  tell_step_id(spank);
-  const Step& s = step();
+  Step& s = step();
+  tell_step_id(s, spank);
   uint32_t tasks = 0, nodes = 0;
   if (!s.request || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
       spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
     return;
-  StepSize size;
-  size.tasks = static_cast<int>(tasks);
-  size.job_nodes = static_cast<int>(expand_hostlist(own_variable("SLURM_JOB_NODELIST").value_or("")).size());
-  if (size.job_nodes == 0) size.job_nodes = static_cast<int>(nodes);
-  size.inherited = s.inherited;
-  if (is_helper(s.request->record, size)) return;
-  check_step(s.request->job, size.tasks);
+  try {
+    check_size(s, static_cast<int>(tasks), static_cast<int>(nodes));
+  } catch (const Error& e) {
+    // The step exists, and srun takes no failure from here: its tasks end it, before they start.
+    say(e.what());
+    s.request->record.refused = true;
+    ::setenv(record_variable, format_record(s.request->record).c_str(), 1);
+  }
 }
 
 }  // namespace mm::spank

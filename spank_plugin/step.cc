@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurmstepd: the environment of each task, and the step's registration with the agent of its node.
 //
-// Here a plugin's error can drain the node, so nothing here fails a task: what goes wrong is said, and the task starts. A user's file is never
-// read here; what the job asked for comes with the record (record.h).
+// Here a plugin's error can drain the node, so nothing here fails a task: what goes wrong is said, and the task starts. A
+// user's file is never read here; what the job asked for comes with the record (record.h).
 #include <fmt/format.h>
 #include <net/if.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 
 #include "common/agent_client.h"
@@ -53,9 +54,12 @@ Place place_of(spank_t spank) {
   p.has_tasks = p.step < last_real_step;
   p.nodes = expand_hostlist(variable(spank, p.has_tasks ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST").value_or(""));
   const uint32_t index = item<uint32_t>(spank, S_JOB_NODEID, 0);
-  if (const auto name = variable(spank, "SLURMD_NODENAME"); name && !name->empty()) p.node = *name;
-  else if (index < p.nodes.size()) p.node = p.nodes[index];
-  else p.node = this_node();
+  if (const auto name = variable(spank, "SLURMD_NODENAME"); name && !name->empty())
+    p.node = *name;
+  else if (index < p.nodes.size())
+    p.node = p.nodes[index];
+  else
+    p.node = this_node();
   return p;
 }
 
@@ -69,7 +73,9 @@ Site site_settings(std::string& problem) {
   }
 }
 
-std::optional<Record> record_of(spank_t spank) { return parse_record(variable(spank, record_variable).value_or("")); }
+std::optional<Record> record_of(spank_t spank) {
+  return parse_record(variable(spank, record_variable).value_or(""));
+}
 
 TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, const Site& site) {
   TaskFacts f;
@@ -91,13 +97,15 @@ TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, cons
     if (::if_nametoindex(name.c_str()) != 0) f.interfaces.push_back(name);
   f.visible_gpus = variable(spank, "CUDA_VISIBLE_DEVICES").value_or("");
   f.step_gpus = variable(spank, "SLURM_STEP_GPUS").value_or("");
+  f.gpu_bind = variable(spank, "SLURMD_TRES_BIND").value_or("").find("gpu:") != std::string::npos;
+  f.node_gpus = std::atoi(variable(spank, "SLURM_GPUS_ON_NODE").value_or("0").c_str());
   cpu_set_t cpus;
   if (::sched_getaffinity(0, sizeof cpus, &cpus) == 0) f.cpus = CPU_COUNT(&cpus);
   return f;
 }
 
-// One connection for the life of this slurmstepd. After a failure the agent is left alone until the next phase, so that a hanging agent costs
-// a step one deadline, not one for each task.
+// One connection for the life of this slurmstepd. After a failure the agent is left alone until the next phase, so that a
+// hanging agent costs a step one deadline, not one for each task.
 struct AgentLink {
   std::optional<AgentClient> client;
   bool failed = false;
@@ -107,7 +115,8 @@ struct AgentLink {
     try {
       if (!client) client.emplace(agent_socket_path(site.run_dir, node));
       const KeyValues answer = client->request(message, agent_deadline);
-      if (get(answer, "OK") != "1") slurm_info("mm-train: agent: %s: %s", get(message, "VERB").c_str(), get(answer, "ERROR").c_str());
+      if (get(answer, "OK") != "1")
+        slurm_info("mm-train: agent: %s: %s", get(message, "VERB").c_str(), get(answer, "ERROR").c_str());
     } catch (const std::exception& e) {
       slurm_info("mm-train: %s", e.what());
       client.reset();
@@ -127,6 +136,7 @@ void step_task_environment(spank_t spank) {
   if (!record) return;
   const Place place = place_of(spank);
   if (!place.is_script && !place.has_tasks) return;
+  if (record->refused && place.has_tasks) ::_exit(1);  // srun has said why
   std::string problem;
   const Site site = site_settings(problem);
   TaskEnvironment environment;
@@ -138,8 +148,10 @@ void step_task_environment(spank_t spank) {
     const TaskFacts facts = facts_of(spank, *record, place, site);
     environment = task_environment(facts);
     if (facts.local_rank == 0 && !environment.warning.empty()) slurm_spank_log("mm-train: %s", environment.warning.c_str());
-    if (facts.local_rank == 0 && !problem.empty()) slurm_spank_log("mm-train: %s: site settings: %s", place.node.c_str(), problem.c_str());
-    if (record->ordered && variable(spank, "SLURM_DISTRIBUTION").value_or("") == "arbitrary") spank_unsetenv(spank, "SLURM_DISTRIBUTION");
+    if (facts.local_rank == 0 && !problem.empty())
+      slurm_spank_log("mm-train: %s: site settings: %s", place.node.c_str(), problem.c_str());
+    if (record->ordered && variable(spank, "SLURM_DISTRIBUTION").value_or("") == "arbitrary")
+      spank_unsetenv(spank, "SLURM_DISTRIBUTION");
   }
   for (const auto& [name, value] : environment.values) spank_setenv(spank, name.c_str(), value.c_str(), 0);
   spank_setenv(spank, exported_variable, list_exported(environment.values).c_str(), 1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // sbatch and salloc: refuse what is wrong before a job exists, and leave the record for srun and slurmstepd.
 //
-// A job of mm-train outlives the loss of a node, so --no-kill is implied, through SBATCH_NO_KILL: sbatch reads it after the #SBATCH lines
-// and before the command line. It has to be set before, in slurm_spank_init for an option on the command line and in the callback for one
-// on a #SBATCH line, and it is gone before the environment is sent along.
+// A job of mm-train outlives the loss of a node, so --no-kill is implied, through SBATCH_NO_KILL: sbatch reads it after the
+// #SBATCH lines and before the command line. It has to be set before, in slurm_spank_init for an option on the command line and
+// in the callback for one on a #SBATCH line, and it is gone before the environment is sent along.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -56,8 +56,10 @@ std::string script_text(const std::vector<std::string>& command) {
 
 void imply_no_kill(const std::string& value) {
   Submission& s = submission();
-  if (value == "off" || value.empty() || s.arguments.no_kill || s.script.no_kill) s.no_kill.undo();
-  else s.no_kill.set("set");
+  if (value == "off" || value.empty() || s.arguments.no_kill || s.script.no_kill)
+    s.no_kill.undo();
+  else
+    s.no_kill.set("set");
 }
 
 }  // namespace

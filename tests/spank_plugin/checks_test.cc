@@ -11,7 +11,9 @@
 namespace mm::spank {
 namespace {
 
-Stated sbatch(const std::vector<std::string>& words) { return parse_arguments(Client::sbatch, words); }
+Stated sbatch(const std::vector<std::string>& words) {
+  return parse_arguments(Client::sbatch, words);
+}
 
 std::string refusal(const std::string& spec, const std::vector<std::string>& words) {
   try {
@@ -27,9 +29,9 @@ TEST(Submission, AcceptsWhatFitsAndWhatIsLeftOpen) {
   EXPECT_EQ(refusal("tp=2,spares=1", {"-N5", "--ntasks-per-node=2"}), "accepted with 8");
   EXPECT_EQ(refusal("tp=2,spares=1", {"-N5", "-n10"}), "accepted with 8");
   EXPECT_EQ(refusal("tp=8", {}), "accepted with 0");
-  EXPECT_EQ(refusal("tp=8", {"-N3"}), "accepted with 0");                       // the script may start any number of tasks
+  EXPECT_EQ(refusal("tp=8", {"-N3"}), "accepted with 0");  // the script may start any number of tasks
   EXPECT_EQ(refusal("tp=3", {"-N2-4", "--ntasks-per-node=2"}), "accepted with 0");
-  EXPECT_EQ(refusal("tp=3,spares=1", {"-n8"}), "accepted with 0");              // spare nodes of unknown size
+  EXPECT_EQ(refusal("tp=3,spares=1", {"-n8"}), "accepted with 0");  // spare nodes of unknown size
   EXPECT_EQ(refusal("tp=3", {"--unknown", "x", "-N2", "-n8"}), "accepted with 0");
 }
 
@@ -38,7 +40,8 @@ TEST(Submission, RefusesAContradictionWithItsNumbers) {
   const std::string spare = refusal("tp=4,spares=1", {"-N4", "--ntasks-per-node=2"});
   EXPECT_NE(spare.find("6 tasks are not a multiple of tp 4"), std::string::npos) << spare;
   EXPECT_NE(spare.find("of 8 tasks, 2 on 1 spare node"), std::string::npos) << spare;
-  EXPECT_NE(refusal("spares=2", {"-N2", "--ntasks-per-node=1"}).find("recovery.spares 2 of 2 nodes leaves none"), std::string::npos);
+  EXPECT_NE(refusal("spares=2", {"-N2", "--ntasks-per-node=1"}).find("recovery.spares 2 of 2 nodes leaves none"),
+            std::string::npos);
   EXPECT_NE(refusal("auto", {"-N1", ":", "-N1", "s"}).find("heterogeneous"), std::string::npos);
 }
 
@@ -55,7 +58,8 @@ TEST(Request, OffIsNothingAndAFileIsAbsolute) {
   EXPECT_EQ(read_request("auto")->record.spec, "auto");
   const std::string file = testing::TempDir() + "x/../request_job.toml";
   std::filesystem::create_directories(testing::TempDir() + "x");
-  std::ofstream(file) << "[model]\npath = \"m\"\n[data]\nshards = \"d/*.tar\"\n[parallel]\ntp = 2\n[recovery]\nhang_timeout = 7\n";
+  std::ofstream(file)
+      << "[model]\npath = \"m\"\n[data]\nshards = \"d/*.tar\"\n[parallel]\ntp = 2\n[recovery]\nhang_timeout = 7\n";
   std::optional<Request> r = read_request(file);
   EXPECT_EQ(r->record.value, file);
   EXPECT_EQ(r->record.spec, std::filesystem::path(file).lexically_normal().string());
@@ -74,7 +78,9 @@ TEST(Step, HelpersAreLetThrough) {
   Record stated;
   stated.tasks = 8;
   Record open;
-  const auto helper = [](const Record& r, int tasks, int nodes, bool inherited) { return is_helper(r, StepSize{tasks, nodes, inherited}); };
+  const auto helper = [](const Record& r, int tasks, int nodes, bool inherited) {
+    return is_helper(r, StepSize{tasks, nodes, inherited});
+  };
   EXPECT_TRUE(helper(stated, 1, 4, true));
   EXPECT_TRUE(helper(stated, 4, 4, true));   // srun -N4 --ntasks-per-node=1 nvidia-smi
   EXPECT_FALSE(helper(stated, 8, 4, true));  // the training itself

@@ -10,8 +10,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Stated sbatch(const Words& words) { return parse_arguments(Client::sbatch, words); }
-Stated srun(const Words& words) { return parse_arguments(Client::srun, words); }
+Stated sbatch(const Words& words) {
+  return parse_arguments(Client::sbatch, words);
+}
+Stated srun(const Words& words) {
+  return parse_arguments(Client::srun, words);
+}
 
 GetEnv environment(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const char* name) {
@@ -21,9 +25,10 @@ GetEnv environment(std::map<std::string, std::string> values) {
 }
 
 TEST(CommandLine, EverySpellingOfACount) {
-  for (const Words& words : {Words{"-N", "4", "-n", "8", "s.sh"}, Words{"-N4", "-n8", "s.sh"}, Words{"--nodes=4", "--ntasks=8", "s.sh"},
-                             Words{"--nodes", "4", "--ntasks", "8", "s.sh"}, Words{"--nodes=4-4", "-vvn8", "s.sh"},
-                             Words{"-HQN4", "--ntask=8", "s.sh"}, Words{"-N", "9", "-N", "4", "-n8", "--", "s.sh"}}) {
+  for (const Words& words :
+       {Words{"-N", "4", "-n", "8", "s.sh"}, Words{"-N4", "-n8", "s.sh"}, Words{"--nodes=4", "--ntasks=8", "s.sh"},
+        Words{"--nodes", "4", "--ntasks", "8", "s.sh"}, Words{"--nodes=4-4", "-vvn8", "s.sh"},
+        Words{"-HQN4", "--ntask=8", "s.sh"}, Words{"-N", "9", "-N", "4", "-n8", "--", "s.sh"}}) {
     const Stated s = sbatch(words);
     EXPECT_EQ(s.nodes, 4) << words[0];
     EXPECT_EQ(s.tasks, words[1] == "--ntask=8" ? std::nullopt : std::optional<int>(8)) << words[0];
@@ -55,8 +60,8 @@ TEST(CommandLine, ArgumentsOfTheScriptAreItsOwn) {
 
 TEST(CommandLine, AnArgumentIsNotTheScript) {
   EXPECT_EQ(sbatch({"-J", "name", "--comment", "a b", "-W", "s.sh"}).command, Words{"s.sh"});
-  EXPECT_EQ(srun({"-W", "30", "-K", "-l", "prog"}).command, Words{"prog"});          // srun's -W takes one, sbatch's does not
-  EXPECT_EQ(srun({"-K1", "--kill-on-bad-exit=0", "prog"}).command, Words{"prog"});   // optional ones are attached
+  EXPECT_EQ(srun({"-W", "30", "-K", "-l", "prog"}).command, Words{"prog"});         // srun's -W takes one, sbatch's does not
+  EXPECT_EQ(srun({"-K1", "--kill-on-bad-exit=0", "prog"}).command, Words{"prog"});  // optional ones are attached
   EXPECT_EQ(srun({"--exclusive", "prog"}).command, Words{"prog"});
   EXPECT_TRUE(sbatch({"--wrap", "srun prog"}).wrapped);
   EXPECT_TRUE(sbatch({"--wrap", "srun prog"}).command.empty());
@@ -79,8 +84,9 @@ TEST(CommandLine, NothingIsConcludedPastAnUnknownOption) {
 }
 
 TEST(CommandLine, ChoicesOfNodesAndOrder) {
-  for (const Words& words : {Words{"-w", "n1"}, Words{"--nodelist=n1"}, Words{"-x", "n1"}, Words{"-m", "cyclic"}, Words{"--distribution=block"},
-                             Words{"-r1"}, Words{"--spread-job"}, Words{"-F", "f"}, Words{"-lw", "n1"}})
+  for (const Words& words :
+       {Words{"-w", "n1"}, Words{"--nodelist=n1"}, Words{"-x", "n1"}, Words{"-m", "cyclic"}, Words{"--distribution=block"},
+        Words{"-r1"}, Words{"--spread-job"}, Words{"-F", "f"}, Words{"-lw", "n1"}})
     EXPECT_FALSE(srun(words).order_option.empty()) << words[0];
   for (const Words& words : {Words{"-N2"}, Words{"--exclusive"}, Words{"prog", "-w", "n1"}, Words{"--overlap", "--mpi=pmix"}})
     EXPECT_TRUE(srun(words).order_option.empty()) << words[0];
@@ -109,7 +115,7 @@ TEST(Script, DirectivesUpToTheFirstCommand) {
       "#SBATCH -N 97\n");
   EXPECT_EQ(s.nodes, 4);
   EXPECT_EQ(s.tasks_per_node, 2);
-  EXPECT_EQ(s.cpus_per_task, 3);
+  EXPECT_TRUE(s.sized_tasks);
   EXPECT_EQ(s.mm_train, "my job.toml");
   EXPECT_FALSE(s.uncertain);
   EXPECT_TRUE(parse_script("").command.empty());
@@ -117,14 +123,16 @@ TEST(Script, DirectivesUpToTheFirstCommand) {
 }
 
 TEST(Environment, SrunReadsTheAllocation) {
-  const Stated s = parse_environment(Client::srun, environment({{"SLURM_NNODES", "4"}, {"SLURM_NTASKS_PER_NODE", "2"}, {"SLURM_DISTRIBUTION", "cyclic"}}));
+  const Stated s = parse_environment(
+      Client::srun, environment({{"SLURM_NNODES", "4"}, {"SLURM_NTASKS_PER_NODE", "2"}, {"SLURM_DISTRIBUTION", "cyclic"}}));
   EXPECT_EQ(counts_of(s).tasks, 8);
   EXPECT_EQ(s.order_option, "SLURM_DISTRIBUTION");
   EXPECT_EQ(parse_environment(Client::sbatch, environment({{"SLURM_NNODES", "4"}})).nodes, std::nullopt);
 }
 
 TEST(Merge, ScriptThenEnvironmentThenCommandLine) {
-  Stated s = merge(parse_script("#SBATCH -N 2 -n 4 --mm-train=a\n"), parse_environment(Client::sbatch, environment({{"SBATCH_DISTRIBUTION", "block"}})));
+  Stated s = merge(parse_script("#SBATCH -N 2 -n 4 --mm-train=a\n"),
+                   parse_environment(Client::sbatch, environment({{"SBATCH_DISTRIBUTION", "block"}})));
   s = merge(s, sbatch({"-N", "3", "--mm-train=b"}));
   EXPECT_EQ(s.nodes, 3);
   EXPECT_EQ(s.tasks, 4);
@@ -143,7 +151,8 @@ TEST(Counts, OfWhatIsStated) {
 
 // Whatever the words are: no crash, and the command is a tail of them.
 TEST(CommandLine, AnyWords) {
-  const Words pieces = {"-", "--", "-N", "-N4", "--nodes", "--nodes=", "=", "--=", "", ":", "-\xff", "--mm-train", "-w", "x", "--x", "-K", "-nn"};
+  const Words pieces = {"-", "--",    "-N",         "-N4", "--nodes", "--nodes=", "=",  "--=", "",
+                        ":", "-\xff", "--mm-train", "-w",  "x",       "--x",      "-K", "-nn"};
   uint64_t seed = 1;
   for (int round = 0; round < 20000; ++round) {
     Words words;

@@ -77,9 +77,16 @@ TEST(TaskEnvironment, Gpus) {
   EXPECT_EQ(e.values.count("CUDA_VISIBLE_DEVICES"), 0U);
   EXPECT_TRUE(e.warning.empty());
   f.visible_gpus = "2";
-  e = task_environment(f);
-  EXPECT_EQ(e.values.at("MM_LOCAL_DEVICE"), "0");
-  EXPECT_NE(e.warning.find("n0: Slurm lets each task see 1 of the step's 4 GPUs"), std::string::npos) << e.warning;
+  for (const bool bound : {false, true}) {  // a task may see the step's list, or its own only
+    f.gpu_bind = bound;
+    f.node_gpus = bound ? 4 : 8;
+    if (bound) f.step_gpus = "2";
+    e = task_environment(f);
+    EXPECT_EQ(e.values.at("MM_LOCAL_DEVICE"), "0");
+    EXPECT_NE(e.warning.find("n0: Slurm lets each task see 1 of the step's 4 GPUs"), std::string::npos) << e.warning;
+  }
+  f.gpu_bind = false;  // a step with fewer GPUs than its job
+  EXPECT_TRUE(task_environment(f).warning.empty());
 }
 
 TEST(TaskEnvironment, InterfacesAndCrowdedNodes) {

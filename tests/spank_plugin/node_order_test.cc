@@ -25,14 +25,16 @@ TEST(NodeOrder, FlatOrBrokenTopologyKeepsSlurmsOrder) {
   const Names nodes = {"b", "a", "c"};
   EXPECT_EQ(order_by_switches(nodes, ""), nodes);
   EXPECT_EQ(order_by_switches(nodes, "No topology information available\n"), nodes);
-  EXPECT_EQ(order_by_switches(nodes, "SwitchName=s Level=1 Switches=s\n"), nodes);                     // its own child
-  EXPECT_EQ(order_by_switches(nodes, "SwitchName=r Switches=s\nSwitchName=s Switches=t\nSwitchName=t Switches=s\n"), nodes);  // a ring
+  EXPECT_EQ(order_by_switches(nodes, "SwitchName=s Level=1 Switches=s\n"), nodes);  // its own child
+  EXPECT_EQ(order_by_switches(nodes, "SwitchName=r Switches=s\nSwitchName=s Switches=t\nSwitchName=t Switches=s\n"),
+            nodes);  // a ring
 }
 
 TEST(NodeOrder, Counts) {
   EXPECT_EQ(expand_counts("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
   EXPECT_EQ(expand_counts("8"), std::vector<int>{8});
-  for (const char* bad : {"x", "2(x", "2(x)", "2(y3)", "-1", "2(x0)", "2(x99999999)", "2)"}) EXPECT_FALSE(expand_counts(bad)) << bad;
+  for (const char* bad : {"x", "2(x", "2(x)", "2(y3)", "-1", "2(x0)", "2(x99999999)", "2)"})
+    EXPECT_FALSE(expand_counts(bad)) << bad;
 }
 
 TEST(NodeOrder, HostFiles) {

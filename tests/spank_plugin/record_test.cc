@@ -34,8 +34,9 @@ TEST(Record, GoesThroughAnEnvironmentUnchanged) {
 
 // It is the user's word, and slurmstepd reads it as root.
 TEST(Record, RefusesWhatIsOutOfRange) {
-  for (const char* text : {"", "=", "tp=2", "value=a tp=0", "value=a tp=-1", "value=a spares=-1", "value=a tasks=999999999999", "value=a hang=-1",
-                           "value=a hang=nan", "value=a hang=1e99", "value=a hang=1x", "value=a tp=16777216 pp=16777216 cp=16777216"})
+  for (const char* text :
+       {"", "=", "tp=2", "value=a tp=0", "value=a tp=-1", "value=a spares=-1", "value=a tasks=999999999999", "value=a hang=-1",
+        "value=a hang=nan", "value=a hang=1e99", "value=a hang=1x", "value=a tp=16777216 pp=16777216 cp=16777216"})
     EXPECT_FALSE(parse_record(text)) << text;
   EXPECT_TRUE(parse_record("value=a"));
   EXPECT_EQ(parse_record("value=a%")->value, "a%");
