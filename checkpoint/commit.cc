@@ -93,56 +93,62 @@ void replace_latest(const std::string& checkpoints, const std::string& name) {
   }
 }
 
+// Step 1, on rank 0. Returns the writer's name.
+std::string start(const std::string& checkpoints, int64_t step) {
+  if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
+  remove_leftovers(checkpoints);
+  std::string writer = new_writer();
+  io::make_folder(checkpoints + "/" + private_name(step, writer));
+  return writer;
+}
+
+// Steps 4 to 6, on rank 0. Returns the bytes of payload.
+std::string commit(const std::string& checkpoints, const std::string& private_folder, Manifest manifest,
+                   const std::vector<std::string>& reports) {
+  for (const std::string& r : reports) manifest.files.push_back(parse_file_record(r.substr(1)));
+  const StepReader checks_tiling(private_folder, manifest);
+  io::write_file(private_folder + "/manifest.json.tmp", text_of(manifest));
+  io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
+  io::sync_folder(private_folder);
+  const std::string name = step_name(manifest.step);
+  publish(checkpoints, private_folder, checkpoints + "/" + name);
+  replace_latest(checkpoints, name);
+  return std::to_string(manifest.payload());
+}
+
+SaveResult attempt(const std::string& checkpoints, Group& group, int64_t step, const std::vector<ConstView>& tensors,
+                   const Facts& facts) {
+  const bool first = group.rank() == 0;
+  const auto failed = [](const std::string& error) { return SaveResult{false, error, 0, 0}; };
+
+  const std::string started = group.all_gather(first ? report_of([&] { return start(checkpoints, step); }) : "+")[0];
+  if (const std::string error = first_error({started}); !error.empty()) return failed(error);
+  const std::string writer = started.substr(1);
+  const std::string private_folder = checkpoints + "/" + private_name(step, writer);
+
+  const std::vector<std::string> reports = group.all_gather(report_of([&] {
+    const Identity identity{writer, step, group.rank(), group.size()};
+    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, tensors);
+    io::sync_folder(private_folder);
+    return text_of(record);
+  }));
+  if (const std::string error = first_error(reports); !error.empty()) return failed(error);
+
+  const std::string committed = group.all_gather(!first ? "+" : report_of([&] {
+    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    return commit(checkpoints, private_folder, {step, writer, version_line("mm-train"), now, facts, {}}, reports);
+  }))[0];
+  if (const std::string error = first_error({committed}); !error.empty()) return failed(error);
+  return {true, "", 0, std::stoull(committed.substr(1))};
+}
+
 }  // namespace
 
 SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
   const auto begin = std::chrono::steady_clock::now();
-  const bool first = group.rank() == 0;
-  SaveResult result;
-
-  const std::string start = group.all_gather(!first ? "+" : report_of([&] {
-    if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
-    remove_leftovers(checkpoints_);
-    std::string writer = new_writer();
-    io::make_folder(checkpoints_ + "/" + private_name(step, writer));
-    return writer;
-  }))[0];
-  result.error = first_error({start});
-  const std::string writer = start.empty() ? "" : start.substr(1);
-  const std::string private_folder = checkpoints_ + "/" + private_name(step, writer);
-
-  std::vector<std::string> reports;
-  if (result.error.empty()) {
-    reports = group.all_gather(report_of([&] {
-      const std::string path = private_folder + "/" + rank_file_name(group.rank());
-      const FileRecord record = write_rank_file(path, {writer, step, group.rank(), group.size()}, tensors);
-      io::sync_folder(private_folder);
-      return text_of(record);
-    }));
-    result.error = first_error(reports);
-    if (result.error.empty()) {
-      const std::string outcome = group.all_gather(!first ? "+" : report_of([&] {
-        Manifest m{
-            step,  writer, version_line("mm-train"), std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
-            facts, {}};
-        for (const std::string& r : reports) m.files.push_back(parse_file_record(r.substr(1)));
-        const StepReader tiled(private_folder, m);
-        io::write_file(private_folder + "/manifest.json.tmp", text_of(m));
-        io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
-        io::sync_folder(private_folder);
-        publish(checkpoints_, private_folder, checkpoints_ + "/" + step_name(step));
-        replace_latest(checkpoints_, step_name(step));
-        return std::to_string(m.payload());
-      }))[0];
-      result.error = first_error({outcome});
-      if (result.error.empty()) {
-        result.committed = true;
-        result.bytes = std::stoull(outcome.substr(1));
-      }
-    }
-  }
+  SaveResult result = attempt(checkpoints_, group, step, tensors, facts);
   // Our private folder after a failure; after a commit over an older folder of that name, the older one.
-  if (first) remove_leftovers(checkpoints_);
+  if (group.rank() == 0) remove_leftovers(checkpoints_);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run_manual_reader.py PAGE STEP ROLE: runs the Python reader that the man page shows on a step; prints name and bytes in hexadecimal, a line a tensor.
+# run_manual_reader.py PAGE STEP ROLE: runs the Python reader that the man page shows on a step; prints a line a tensor, name and bytes.
 import json
 import re
 import sys
