@@ -35,9 +35,9 @@ int main(int argc, char** argv) {
 }
 END
 
-# What differs between any two jobs, and what names the instance of the private Slurm: its folder, ports and addresses, and their checksums.
+# What differs between any two jobs (SLURM_PMIXP_ABORT_AGENT_PORT and OMPI_MCA_orte_precondition_transports are drawn anew by PMIx and OpenMPI), and what names the instance of the private Slurm: its folder, ports and addresses, and their checksums.
 comparable() {
-  grep -vE '^(SLURM_JOB_ID|SLURM_JOBID|SLURM_TASK_PID|SLURM_SRUN_COMM_PORT|SLURM_STEP_LAUNCHER_PORT|PMIX_[A-Z0-9_]*)=' |
+  grep -vE '^(SLURM_JOB_ID|SLURM_JOBID|SLURM_TASK_PID|SLURM_SRUN_COMM_PORT|SLURM_STEP_LAUNCHER_PORT|PMIX_[A-Z0-9_]*)=|^(SLURM_PMIXP_ABORT_AGENT_PORT|OMPI_MCA_orte_precondition_transports)=' |
     sed -E "s#$MINI_SLURM_DIR#DIR#g; s#$MINI_SLURM_NAME#NAME#g; s#198\.1[89]\.[0-9]+\.#NET.#g; s#^SLURM_WORKING_CLUSTER=mini:[^:]*:[0-9]+:#SLURM_WORKING_CLUSTER=mini:HOST:PORT:#" |
     sort
 }

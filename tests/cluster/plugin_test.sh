@@ -184,14 +184,13 @@ END
   expect_eq 7 "$(grep -c '^ *3 ' <<<"$(batch_output)")" "$shape: $(batch_output)"
 done
 
-test_case "a job file: absolute for the batch script, spares and the rest for mm-run; --no-kill is implied"
+test_case "a job file: absolute for the batch script, and the spares, for mm-run"
 batch -N4 --ntasks-per-node=2 --mm-train=job.toml -J facts <<'END' || true
 END
 expect_match 'dp 3' "$(cat "$scratch/sbatch.log")"
 sed -i 's/global_batch = 8/global_batch = 6/' "$home/job.toml"
 batch -N4 --ntasks-per-node=2 --mm-train=job.toml <<'END'
 env | grep -E '^(MM_TRAIN_(SPEC|SPARES)|MM_AGENT_SOCKET|SBATCH_NO_KILL|RANK)=' | sort
-echo "no-kill $(scontrol show job $SLURM_JOB_ID -dd | grep -c 'KillOInInvalidDependent\|NtasksPerN:B:S:C')"
 cd /
 srun -N1 -n1 true && echo helper
 srun -N3 -n6 -m block bash -c 'echo tp $MM_TP_RANK dp $MM_DP_RANK' 2>/dev/null | sort | uniq -c | tr -s ' '
@@ -297,6 +296,72 @@ END
 else
   skip "no python3-torch"
 fi
+
+test_case "--no-kill is implied, from the command line and from a #SBATCH line"
+for way in argument directive; do
+  if [ $way = argument ]; then option=(--mm-train=auto) line=''; else option=() line='#SBATCH --mm-train=auto'; fi
+  printf '%s\n' '#!/bin/bash' "$line" 'touch started' 'until [ -e stop ]; do sleep 0.1; done' >"$home/wait.sh"
+  rm -f "$home/started" "$home/stop"
+  job=$(as_user sbatch --parsable -N2 -o wait.out "${option[@]}" wait.sh)
+  wait_until 30 test -e "$home/started"
+  last=$(scontrol show hostnames "$(squeue -h -j "$job" -o %N)" | tail -1)
+  scontrol update nodename="$last" state=down reason=test
+  wait_until 30 eval "[ \$(squeue -h -j $job -o %D) = 1 ]"
+  expect_eq RUNNING "$(squeue -h -j "$job" -o %T)" "job without $last"
+  touch "$home/stop"
+  wait_until 30 eval "[ -z \"\$(squeue -h -j $job)\" ]"
+  scontrol update nodename="$last" state=resume
+done
+expect_nodes_idle
+
+# fake_agents MODE: on all four nodes; what arrives is in $scratch/agents.
+fake_agents() {
+  rm -f "$scratch/stop-agents" "$scratch/ready"
+  mkfifo "$scratch/stop-agents" "$scratch/ready"
+  /usr/bin/python3 "$here/lib/fake_agent.py" "$scratch/agents" "$1" "$MINI_SLURM_DIR"/run/agent-node{1,2,3,4}.sock \
+    <"$scratch/stop-agents" >"$scratch/ready" &
+  agents=$!
+  exec {agents_input}>"$scratch/stop-agents"
+  read -r -t 20 _ <"$scratch/ready" || fail "fake agents do not start"
+}
+no_agents() { exec {agents_input}>&-; wait "$agents"; }
+
+test_case "job, tasks and their ends are registered with the agents, by root"
+fake_agents answer
+batch -N4 --ntasks-per-node=2 --mm-train=job.toml <<'END'
+echo $$ >script_pid
+MM_NODES=node[4,2,1] srun -N3 -n6 bash -c 'echo $$ >pid.$RANK; exit $((RANK == 5 ? 3 : 0))'
+END
+no_agents
+job=$(sed -n 's/Submitted batch job //p' "$scratch/sbatch.log")
+uid=$(id -u "$MINI_SLURM_USER")
+expect_eq "agent-node1.sock uid=0  BATCH_NODE=node1 BATCH_PID=$(cat "$home/script_pid") JOB=$job NODES=node[1-4] REQUEUE=off RESTARTS=0 SPARES=1 UID=$uid VERB=job" \
+  "$(grep VERB=job "$scratch/agents")"
+expect_eq 6 "$(grep -c VERB=task "$scratch/agents")"
+for rank in 0 1 2 3 4 5; do
+  node=$(printf '%s\n' node4 node4 node2 node2 node1 node1 | sed -n "$((rank + 1))p")
+  pid=$(cat "$home/pid.$rank")
+  expect_eq "agent-$node.sock uid=0  HANG_TIMEOUT=7 JOB=$job LOCAL_RANK=$((rank % 2)) NODES=node[1-2,4] NTASKS=6 PID=$pid RANK=$rank STEP=0 UID=$uid VERB=task" \
+    "$(grep "VERB=task" "$scratch/agents" | grep " RANK=$rank ")"
+  expect_eq "agent-$node.sock uid=0  JOB=$job PID=$pid RANK=$rank STATUS=$((rank == 5 ? 768 : 0)) STEP=0 VERB=exit" \
+    "$(grep "VERB=exit" "$scratch/agents" | grep " RANK=$rank ")"
+done
+
+test_case "agents that refuse or never answer hold no task up for long, and fail none"
+for way in refuse silent; do
+  fake_agents $way
+  expect_ok batch -N2 --ntasks-per-node=4 --mm-train=auto <<'END'
+srun bash -c 'echo $RANK' | sort -n | xargs
+END
+  no_agents
+  expect_eq "0 1 2 3 4 5 6 7" "$(batch_output)" "$way"
+done
+fake_agents answer
+batch -N2 --ntasks-per-node=1 <<'END'
+srun true
+END
+no_agents
+expect_eq "" "$(cat "$scratch/agents")" "a job without --mm-train"
 
 test_case "a broken site file costs neither node nor job, and is named"
 cp "$MINI_SLURM_DIR/mm-train.conf" "$scratch/site"
