@@ -70,7 +70,9 @@ Dataset::Dataset(const std::vector<std::string>& patterns) : Dataset() {
     shards_[i].path = paths[i];
     add_shard(static_cast<uint32_t>(i));
   }
-  if (entries_.empty()) throw data_error(fmt::format("data: no sample in {}", paths.size() == 1 ? paths[0] : fmt::format("{} shards", paths.size())));
+  if (entries_.empty())
+    throw data_error(
+        fmt::format("data: no sample in {}", paths.size() == 1 ? paths[0] : fmt::format("{} shards", paths.size())));
 }
 
 Dataset::~Dataset() = default;
@@ -85,9 +87,9 @@ uint32_t Dataset::name_id(const std::string& name) {
 void Dataset::add_shard(uint32_t id) {
   Shard& shard = shards_[id];
   const UniqueFd fd = open_shard(shard.path, shard);
-  const std::vector<TarMember> members = list_tar("data: " + shard.path, shard.size, [&](int64_t offset, char* to, size_t length) {
-    return read_shard(shard, fd.get(), offset, to, length);
-  });
+  const std::vector<TarMember> members =
+      list_tar("data: " + shard.path, shard.size,
+               [&](int64_t offset, char* to, size_t length) { return read_shard(shard, fd.get(), offset, to, length); });
   // Parts of one sample mostly lie side by side, but archives that hold all pictures first exist, too.
   struct Group {
     std::string_view key;
@@ -103,7 +105,8 @@ void Dataset::add_shard(uint32_t id) {
     groups[at->second].parts.push_back({member.offset, member.size, name_id(name.part)});
   }
   for (const Group& group : groups) {
-    entries_.push_back({keys_.size(), parts_.size(), static_cast<uint32_t>(group.key.size()), static_cast<uint32_t>(group.parts.size()), id});
+    entries_.push_back(
+        {keys_.size(), parts_.size(), static_cast<uint32_t>(group.key.size()), static_cast<uint32_t>(group.parts.size()), id});
     keys_.append(group.key);
     parts_.insert(parts_.end(), group.parts.begin(), group.parts.end());
   }

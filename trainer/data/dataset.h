@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: tar shards in the order of their names, and in each the samples in the order of the tar. Opening reads the headers
-// of every shard; contents are read when asked for. Members belong to one sample where folder and base name up to its first dot agree, the
-// rest is the part's name ("png", "0.jpg", "txt"), in lower case. Hidden files (".x", "._x") are no parts.
+// A data set: tar shards in the order of their names, and in each the samples in the order of the tar. Opening reads the
+// headers of every shard; contents are read when asked for. Members belong to one sample where folder and base name up to its
+// first dot agree, the rest is the part's name ("png", "0.jpg", "txt"), in lower case. Hidden files (".x", "._x") are no parts.
 // A shard must stay as it was opened: another size, time or file under its name is an error when it is read.
 #pragma once
 
@@ -43,7 +43,8 @@ class Dataset {
   const std::string& part_name(const Part& part) const { return names_[part.name]; }
   const Shard& shard_of(int64_t sample) const { return shards_[entries_[static_cast<size_t>(sample)].shard]; }
   const std::vector<Shard>& shards() const { return shards_; }
-  // The content of a part. Any thread. A read error is an Error that may be retried elsewhere (70), a changed shard a data Error.
+  // The content of a part. Any thread. A read error is an Error that may be retried elsewhere (70), a changed shard a data
+  // Error.
   std::string read(int64_t sample, const Part& part) const;
   // "2 shards, 256 samples, 412160 bytes, index 0123456789abcdef": the hash covers names, keys, parts and places.
   std::string fingerprint() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first frame of a GIF on its canvas; what it leaves open, or marks transparent, is white. Rows are decoded one by one and kept only
-// when they came, and the canvas is made last, so that a few bytes cannot ask for much memory.
+// The first frame of a GIF on its canvas; what it leaves open, or marks transparent, is white. Rows are decoded one by one and
+// kept only when they came, and the canvas is made last, so that a few bytes cannot ask for much memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -93,7 +93,9 @@ Decoded decode_gif(std::string_view bytes, const DecodeLimits& limits) {
       if (*from >= map->ColorCount) throw data_error("GIF: a colour that its map does not have");
       if (frame.Left + x >= width || frame.Top + y >= height) continue;
       const GifColorType& colour = map->Colors[*from];
-      uint8_t* to = &image.rgb[(static_cast<size_t>(frame.Top + y) * static_cast<size_t>(width) + static_cast<size_t>(frame.Left + x)) * 3];
+      uint8_t* to =
+          &image.rgb[(static_cast<size_t>(frame.Top + y) * static_cast<size_t>(width) + static_cast<size_t>(frame.Left + x)) *
+                     3];
       to[0] = colour.Red, to[1] = colour.Green, to[2] = colour.Blue;
     }
   };

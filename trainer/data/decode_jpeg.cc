@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JPEG through the libjpeg API, because only there a warning can be told from an error and one warning from another: a file cut short is
-// "only" a warning, and so is junk between markers, which viewers pass over.
+// JPEG through the libjpeg API, because only there a warning can be told from an error and one warning from another: a file cut
+// short is "only" a warning, and so is junk between markers, which viewers pass over.
 #include <csetjmp>
 #include <cstdio>
 #include <vector>
@@ -23,7 +23,9 @@ struct Failure {
   char text[JMSG_LENGTH_MAX];
 };
 
-Failure& failure_of(j_common_ptr info) { return *static_cast<Failure*>(info->client_data); }
+Failure& failure_of(j_common_ptr info) {
+  return *static_cast<Failure*>(info->client_data);
+}
 
 [[noreturn]] void on_error(j_common_ptr info) {
   (*info->err->format_message)(info, failure_of(info).text);
@@ -37,8 +39,10 @@ bool loses_pixels(int code) {
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_MUST_RESYNC:
-    case JWRN_ARITH_BAD_CODE: return true;
-    default: return false;
+    case JWRN_ARITH_BAD_CODE:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -53,7 +57,8 @@ void on_progress(j_common_ptr info) {
   std::longjmp(failure_of(info).jump, 1);
 }
 
-// Owns the decompressor. A longjmp of the library ends in `guarded`, whose callers keep only trivial objects on the stack below it.
+// Owns the decompressor. A longjmp of the library ends in `guarded`, whose callers keep only trivial objects on the stack below
+// it.
 class Decompressor {
  public:
   Decompressor() {

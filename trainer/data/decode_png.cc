@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PNG through libpng's row interface: 16 bits are scaled, palettes and colour keys become alpha, gAMA is left alone. Text and profile chunks
-// are skipped without being inflated.
+// PNG through libpng's row interface: 16 bits are scaled, palettes and colour keys become alpha, gAMA is left alone. Text and
+// profile chunks are skipped without being inflated.
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
@@ -38,7 +38,8 @@ void read_input(png_structp png, png_bytep to, size_t length) {
   rest.remove_prefix(length);
 }
 
-// Owns libpng's state. A longjmp of the library ends in `guarded`, whose callers keep only trivial objects on the stack below it.
+// Owns libpng's state. A longjmp of the library ends in `guarded`, whose callers keep only trivial objects on the stack below
+// it.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {
@@ -96,7 +97,12 @@ int orientation_of(const Reader& png) {
 class BoxMeans {
  public:
   BoxMeans(size_t width, size_t channels, size_t reduce, uint8_t* to)
-      : width_(width), channels_(channels), reduce_(reduce), boxes_((width + reduce - 1) / reduce), sums_(boxes_ * 3), to_(to) {}
+      : width_(width),
+        channels_(channels),
+        reduce_(reduce),
+        boxes_((width + reduce - 1) / reduce),
+        sums_(boxes_ * 3),
+        to_(to) {}
 
   void add_row(const uint8_t* row) {
     for (size_t box = 0, x = 0; box < boxes_; ++box) {
@@ -176,8 +182,10 @@ Decoded decode_png(std::string_view bytes, const DecodeLimits& limits, int reduc
     std::vector<png_bytep> rows(height);
     for (size_t y = 0; y < height; ++y) rows[y] = whole.data() + y * row_bytes;
     reader.guarded([&] { png_read_image(png, rows.data()); });
-    if (channels == 4) rgba_on_white(whole.data(), width * height, pixels);
-    else image.rgb = std::move(whole);
+    if (channels == 4)
+      rgba_on_white(whole.data(), width * height, pixels);
+    else
+      image.rgb = std::move(whole);
     return decoded;
   }
 

@@ -30,10 +30,14 @@ int orientation_of(const WebPDemuxer* demuxer) {
 
 const char* reason_of(VP8StatusCode status) {
   switch (status) {
-    case VP8_STATUS_OUT_OF_MEMORY: return "WebP: out of memory";
-    case VP8_STATUS_NOT_ENOUGH_DATA: return "WebP: cut short";
-    case VP8_STATUS_UNSUPPORTED_FEATURE: return "WebP: unsupported feature";
-    default: return "WebP: damaged bitstream";
+    case VP8_STATUS_OUT_OF_MEMORY:
+      return "WebP: out of memory";
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+      return "WebP: cut short";
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+      return "WebP: unsupported feature";
+    default:
+      return "WebP: damaged bitstream";
   }
 }
 
@@ -43,7 +47,8 @@ Decoded decode_webp(std::string_view bytes, const DecodeLimits& limits) {
   const WebPData data{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   const std::unique_ptr<WebPDemuxer, FreeDemuxer> demuxer(WebPDemux(&data));
   if (!demuxer) throw data_error("WebP: damaged or cut short");
-  const int64_t width = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH), height = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT);
+  const int64_t width = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH),
+                height = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT);
   check_size(width, height, limits);
   const uint32_t flags = WebPDemuxGetI(demuxer.get(), WEBP_FF_FORMAT_FLAGS);
 
@@ -61,7 +66,8 @@ Decoded decode_webp(std::string_view bytes, const DecodeLimits& limits) {
     const std::unique_ptr<WebPAnimDecoder, FreeAnimation> animation(WebPAnimDecoderNew(&data, &options));
     uint8_t* canvas = nullptr;
     int timestamp = 0;
-    if (!animation || !WebPAnimDecoderGetNext(animation.get(), &canvas, &timestamp)) throw data_error("WebP: first frame does not decode");
+    if (!animation || !WebPAnimDecoderGetNext(animation.get(), &canvas, &timestamp))
+      throw data_error("WebP: first frame does not decode");
     image.rgb.resize(pixels * 3);
     rgba_on_white(canvas, pixels, image.rgb.data());
     return decoded;
@@ -71,7 +77,8 @@ Decoded decode_webp(std::string_view bytes, const DecodeLimits& limits) {
   if (!WebPInitDecoderConfig(&config)) throw data_error("WebP: library version");
   VP8StatusCode status = WebPGetFeatures(data.bytes, data.size, &config.input);
   if (status != VP8_STATUS_OK) throw data_error(reason_of(status));
-  if (config.input.width != width || config.input.height != height) throw data_error("WebP: sizes of canvas and picture differ");
+  if (config.input.width != width || config.input.height != height)
+    throw data_error("WebP: sizes of canvas and picture differ");
   const bool alpha = config.input.has_alpha != 0;
   std::vector<uint8_t> out(pixels * (alpha ? 4 : 3));
   config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;

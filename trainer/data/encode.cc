@@ -54,8 +54,8 @@ std::string encode_png(const Image& image) {
   Writer writer(output);
   if (setjmp(output.jump) != 0) throw std::runtime_error(output.text);
   png_set_write_fn(writer.png, &output, append, nullptr);
-  png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width), static_cast<png_uint_32>(image.height), 8, PNG_COLOR_TYPE_RGB,
-               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width), static_cast<png_uint_32>(image.height), 8,
+               PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   png_set_compression_level(writer.png, 3);
   png_set_filter(writer.png, PNG_FILTER_TYPE_BASE, PNG_FILTER_SUB);
   png_write_info(writer.png, writer.info);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orientation tag of EXIF, which is a small TIFF file: byte order, the number 42, the offset of a directory of 12-byte entries.
+// The orientation tag of EXIF, which is a small TIFF file: byte order, the number 42, the offset of a directory of 12-byte
+// entries.
 #include <optional>
 #include <utility>
 
@@ -29,8 +30,10 @@ int exif_orientation(std::string_view block) {
   constexpr uint32_t orientation_tag = 0x0112, short_type = 3;
   if (block.starts_with(std::string_view("Exif\0\0", 6))) block.remove_prefix(6);
   TiffView tiff{block};
-  if (block.starts_with("MM")) tiff.little = false;
-  else if (!block.starts_with("II")) return 1;
+  if (block.starts_with("MM"))
+    tiff.little = false;
+  else if (!block.starts_with("II"))
+    return 1;
   if (tiff.number(2, 2) != 42) return 1;
   const std::optional<uint32_t> directory = tiff.number(4, 4);
   if (!directory) return 1;
@@ -58,20 +61,28 @@ Image apply_orientation(Image image, int orientation) {
   const auto source = [&](int x, int y) -> std::pair<int, int> {
     const int right = image.width - 1, bottom = image.height - 1;
     switch (orientation) {
-      case 2: return {right - x, y};
-      case 3: return {right - x, bottom - y};
-      case 4: return {x, bottom - y};
-      case 5: return {y, x};
-      case 6: return {y, bottom - x};
-      case 7: return {right - y, bottom - x};
-      default: return {right - y, x};
+      case 2:
+        return {right - x, y};
+      case 3:
+        return {right - x, bottom - y};
+      case 4:
+        return {x, bottom - y};
+      case 5:
+        return {y, x};
+      case 6:
+        return {y, bottom - x};
+      case 7:
+        return {right - y, bottom - x};
+      default:
+        return {right - y, x};
     }
   };
   uint8_t* to = out.rgb.data();
   for (int y = 0; y < out.height; ++y)
     for (int x = 0; x < out.width; ++x, to += 3) {
       const auto [from_x, from_y] = source(x, y);
-      const uint8_t* from = &image.rgb[(static_cast<size_t>(from_y) * static_cast<size_t>(image.width) + static_cast<size_t>(from_x)) * 3];
+      const uint8_t* from =
+          &image.rgb[(static_cast<size_t>(from_y) * static_cast<size_t>(image.width) + static_cast<size_t>(from_x)) * 3];
       to[0] = from[0], to[1] = from[1], to[2] = from[2];
     }
   return out;

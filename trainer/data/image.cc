@@ -34,11 +34,16 @@ namespace {
 
 Decoded decode(std::string_view bytes, const DecodeLimits& limits) {
   switch (format_of(bytes)) {
-    case Format::png: return decode_png(bytes, limits);
-    case Format::jpeg: return decode_jpeg(bytes, limits);
-    case Format::webp: return decode_webp(bytes, limits);
-    case Format::gif: return decode_gif(bytes, limits);
-    case Format::unknown: break;
+    case Format::png:
+      return decode_png(bytes, limits);
+    case Format::jpeg:
+      return decode_jpeg(bytes, limits);
+    case Format::webp:
+      return decode_webp(bytes, limits);
+    case Format::gif:
+      return decode_gif(bytes, limits);
+    case Format::unknown:
+      break;
   }
   if (bytes.empty()) throw data_error("empty file");
   throw data_error("neither PNG, JPEG, WebP nor GIF");

@@ -14,8 +14,9 @@ struct DecodeLimits {
   int64_t pixels = 100'000'000;
 };
 
-// The format is told from the content. Alpha is laid on white, 16 bits are scaled to 8, CMYK is converted, EXIF orientation is applied.
-// Throws a data Error with the reason (the caller names the file). Allocates nothing that the header does not justify within the limits.
+// The format is told from the content. Alpha is laid on white, 16 bits are scaled to 8, CMYK is converted, EXIF orientation is
+// applied. Throws a data Error with the reason (the caller names the file). Allocates nothing that the header does not justify
+// within the limits.
 Image decode_image(std::string_view bytes, const DecodeLimits& limits = {});
 // Bicubic (a = -0.5) with antialiasing as Pillow's, exact copy where the size is already right.
 Image resize_image(const Image& image, int width, int height);

@@ -19,7 +19,9 @@ int64_t image_number(std::string_view name) {
   int64_t number = -1;
   if (const size_t dot = name.find('.'); dot != std::string_view::npos) {
     const std::string_view digits = name.substr(0, dot);
-    if (digits.empty() || digits.size() > 9 || !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) return -2;
+    if (digits.empty() || digits.size() > 9 ||
+        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return -2;
     number = std::atoll(std::string(digits).c_str());
     name.remove_prefix(dot + 1);
   }
@@ -30,11 +32,15 @@ int64_t image_number(std::string_view name) {
 
 std::string read_part(const Dataset& dataset, int64_t sample, const Part& part) {
   const int64_t most = is_image_part(dataset.part_name(part)) ? largest_image_file : largest_text;
-  if (part.size > most) throw Unusable(fmt::format("{}: {} bytes are more than the limit of {}", printable(dataset.part_name(part)), part.size, most));
+  if (part.size > most)
+    throw Unusable(
+        fmt::format("{}: {} bytes are more than the limit of {}", printable(dataset.part_name(part)), part.size, most));
   return dataset.read(sample, part);
 }
 
-bool is_image_part(std::string_view name) { return image_number(name) > -2; }
+bool is_image_part(std::string_view name) {
+  return image_number(name) > -2;
+}
 
 SampleParts sample_parts(const Dataset& dataset, int64_t sample) {
   SampleParts parts;
@@ -43,12 +49,16 @@ SampleParts sample_parts(const Dataset& dataset, int64_t sample) {
     const std::string& name = dataset.part_name(all[i]);
     for (size_t k = 0; k < i; ++k)
       if (all[k].name == all[i].name) throw Unusable("part " + printable(name) + " occurs twice");
-    if (name == "txt") parts.text = &all[i];
-    else if (name == "json") parts.json = &all[i];
-    else if (is_image_part(name)) parts.images.push_back(all[i]);
+    if (name == "txt")
+      parts.text = &all[i];
+    else if (name == "json")
+      parts.json = &all[i];
+    else if (is_image_part(name))
+      parts.images.push_back(all[i]);
   }
-  std::stable_sort(parts.images.begin(), parts.images.end(),
-                   [&](const Part& a, const Part& b) { return image_number(dataset.part_name(a)) < image_number(dataset.part_name(b)); });
+  std::stable_sort(parts.images.begin(), parts.images.end(), [&](const Part& a, const Part& b) {
+    return image_number(dataset.part_name(a)) < image_number(dataset.part_name(b));
+  });
   return parts;
 }
 
@@ -81,8 +91,10 @@ int64_t estimated_bytes(const Dataset& dataset, int64_t id, const SequenceRule& 
   int64_t bytes = 1024;
   for (const Part& part : dataset.parts(id)) {
     const std::string& name = dataset.part_name(part);
-    if (is_image_part(name)) bytes += int64_t{3} * rule.image_size * rule.image_size + 8 * rule.positions_per_image;
-    else if (name == "txt" || name == "json") bytes += 8 * std::min(part.size, largest_text);
+    if (is_image_part(name))
+      bytes += int64_t{3} * rule.image_size * rule.image_size + 8 * rule.positions_per_image;
+    else if (name == "txt" || name == "json")
+      bytes += 8 * std::min(part.size, largest_text);
   }
   return bytes;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the parts of one sample to what the model takes: which parts are pictures and which are text, decoding, resizing, tokens.
+// From the parts of one sample to what the model takes: which parts are pictures and which are text, decoding, resizing,
+// tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A permutation of 0 ... n-1 that is computed, not stored: a Feistel network keyed by (seed, epoch) over the next power of four, walked
-// until it falls inside (at most 4 steps on average). Any position of any epoch costs the same. Checkpoints rely on its values: a
-// change of the function changes what a resumed run reads.
+// A permutation of 0 ... n-1 that is computed, not stored: a Feistel network keyed by (seed, epoch) over the next power of
+// four, walked until it falls inside (at most 4 steps on average). Any position of any epoch costs the same. Checkpoints rely
+// on its values: a change of the function changes what a resumed run reads.
 #pragma once
 
 #include <array>

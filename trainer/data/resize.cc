@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Separable bicubic resampling with the arithmetic that Pillow documents by its results: weights in double, normalised over the pixels that
-// exist, then 22-bit fixed point; rows first, rounded and clamped to 8 bits, then columns. The results equal Pillow's to the bit, on any
-// CPU. (General scalers mirror the borders and keep more bits between the passes; on sharp edges that is up to 20 levels away.)
+// Separable bicubic resampling with the arithmetic that Pillow documents by its results: weights in double, normalised over the
+// pixels that exist, then 22-bit fixed point; rows first, rounded and clamped to 8 bits, then columns. The results equal
+// Pillow's to the bit, on any CPU. (General scalers mirror the borders and keep more bits between the passes; on sharp edges
+// that is up to 20 levels away.)
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -59,7 +60,9 @@ Kernel make_kernel(int in, int out) {
   return kernel;
 }
 
-uint8_t clamp8(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> precision_bits, 0, 255)); }
+uint8_t clamp8(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp(sum >> precision_bits, 0, 255));
+}
 
 // A pixel of two rows, four numbers each (the fourth unused): one register on a CPU that has them.
 using Pair = int32_t __attribute__((vector_size(32)));
@@ -114,7 +117,8 @@ void resample_columns(const std::vector<uint8_t>& rows, int first_row, const Ker
 }  // namespace
 
 Image resize_image(const Image& image, int width, int height) {
-  if (width < 1 || height < 1 || image.width < 1 || image.height < 1) throw std::invalid_argument("resize_image: a side below 1");
+  if (width < 1 || height < 1 || image.width < 1 || image.height < 1)
+    throw std::invalid_argument("resize_image: a side below 1");
   if (image.width == width && image.height == height) return image;
   Image out;
   out.width = width;

@@ -16,10 +16,11 @@ struct Image {
 };
 
 struct Sample {
-  std::string key;              // name in the shard, for messages
-  std::vector<int32_t> ids;     // every image stands as positions_per_image times the image token
-  std::vector<int32_t> labels;  // labels[i] is the token to be predicted at position i (ids[i + 1] where it is trained), else no_label
-  std::vector<Image> images;    // in the order of their positions in ids
+  std::string key;           // name in the shard, for messages
+  std::vector<int32_t> ids;  // every image stands as positions_per_image times the image token
+  std::vector<int32_t>
+      labels;  // labels[i] is the token to be predicted at position i (ids[i + 1] where it is trained), else no_label
+  std::vector<Image> images;  // in the order of their positions in ids
 };
 
 // How sequences are made for a model.

@@ -31,7 +31,8 @@ class Builder {
   void end(bool trained) { add(eos, trained); }
   // Text in which marks stand for images.
   void marked_text(std::string_view text_with_marks, bool trained) {
-    for (size_t at; (at = text_with_marks.find(image_mark)) != std::string_view::npos; text_with_marks.remove_prefix(at + image_mark.size())) {
+    for (size_t at; (at = text_with_marks.find(image_mark)) != std::string_view::npos;
+         text_with_marks.remove_prefix(at + image_mark.size())) {
       text(text_with_marks.substr(0, at), trained);
       image();
     }
@@ -43,8 +44,8 @@ class Builder {
     const auto most = static_cast<size_t>(rule_.max_length);
     if (rule_.max_length > 0 && ids_.size() > most) {
       if (image_end_ + 1 > most)
-        throw Unusable(fmt::format("{} do not fit: their last position is {}, the limit is {}", images_ == 1 ? "the image and eos" : "the images and eos",
-                                   image_end_, rule_.max_length));
+        throw Unusable(fmt::format("{} do not fit: their last position is {}, the limit is {}",
+                                   images_ == 1 ? "the image and eos" : "the images and eos", image_end_, rule_.max_length));
       const bool trained = trained_[most - 1];
       ids_.resize(most - 1);
       trained_.resize(most - 1);
@@ -77,10 +78,14 @@ void add_content(Builder& builder, const Json& content, bool trained) {
   if (content.is_string()) return builder.marked_text(content.get_ref<const std::string&>(), trained);
   if (!content.is_array()) throw Unusable("json: a message's content is neither text nor a list");
   for (const Json& item : content) {
-    const std::string type = item.is_object() && item.contains("type") && item["type"].is_string() ? item["type"].get<std::string>() : "";
-    if (type == "image") builder.image();
-    else if (type == "text" && item.contains("text") && item["text"].is_string()) builder.text(item["text"].get_ref<const std::string&>(), trained);
-    else throw Unusable("json: a message's content holds something that is neither text nor image");
+    const std::string type =
+        item.is_object() && item.contains("type") && item["type"].is_string() ? item["type"].get<std::string>() : "";
+    if (type == "image")
+      builder.image();
+    else if (type == "text" && item.contains("text") && item["text"].is_string())
+      builder.text(item["text"].get_ref<const std::string&>(), trained);
+    else
+      throw Unusable("json: a message's content holds something that is neither text nor image");
   }
 }
 
@@ -92,12 +97,17 @@ void add_messages(Builder& builder, const Json& messages) {
       throw Unusable("json: a message without role or content");
     const std::string& role = message["role"].get_ref<const std::string&>();
     assistant = role == "assistant";
-    if (assistant) builder.text("ASSISTANT: ", false);
-    else if (role == "user") builder.text("USER: ", false);
-    else if (role != "system") throw Unusable("json: unknown role \"" + printable(role) + "\"");
+    if (assistant)
+      builder.text("ASSISTANT: ", false);
+    else if (role == "user")
+      builder.text("USER: ", false);
+    else if (role != "system")
+      throw Unusable("json: unknown role \"" + printable(role) + "\"");
     add_content(builder, message["content"], assistant);
-    if (assistant) builder.end(true);
-    else builder.text("\n", false);
+    if (assistant)
+      builder.end(true);
+    else
+      builder.text("\n", false);
     answered = answered || assistant;
   }
   if (!answered) throw Unusable("json: no message of the assistant: nothing to learn");
@@ -132,7 +142,8 @@ Sequence json_sequence(std::string_view bytes, int images, const SequenceRule& r
   } else {
     throw Unusable("json: neither \"text\" nor \"messages\"");
   }
-  if (builder.images() != images) throw Unusable(fmt::format("json: {} images are named, {} are there", builder.images(), images));
+  if (builder.images() != images)
+    throw Unusable(fmt::format("json: {} images are named, {} are there", builder.images(), images));
   return builder.finish(repaired);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token sequences with the "bytes" tokenizer: 0 pad, 1 bos, 2 eos, 3 image (or the model's image token), 4 + byte.
 //
-// A sequence is bos, the text's bytes and image positions in their order, eos. labels[i] is ids[i + 1] where that token is trained, else
-// no_label. Longer than the rule's max_length, it loses text at its end and keeps an eos; images are never cut.
+// A sequence is bos, the text's bytes and image positions in their order, eos. labels[i] is ids[i + 1] where that token is
+// trained, else no_label. Longer than the rule's max_length, it loses text at its end and keeps an eos; images are never cut.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,11 @@ struct Sequence {
 // K.txt: the images come first, then the caption; its bytes and eos are trained.
 Sequence caption_sequence(std::string_view caption, int images, const SequenceRule& rule);
 // K.json: an object with
-//   "text": a string in which each "<image>" stands for one image (without any mark the images come first); all of it is trained; or
-//   "messages": a list of {"role": "system" | "user" | "assistant", "content": TEXT or a list of {"type": "text", "text": TEXT} and
-//   {"type": "image"}}, written as "USER: TEXT\nASSISTANT: TEXT" and eos, and so on; only what the assistant says, and its eos, is trained.
+//   "text": a string in which each "<image>" stands for one image (without any mark the images come first); all of it is
+//   trained; or "messages": a list of {"role": "system" | "user" | "assistant", "content": TEXT or a list of {"type": "text",
+//   "text": TEXT} and
+//   {"type": "image"}}, written as "USER: TEXT\nASSISTANT: TEXT" and eos, and so on; only what the assistant says, and its eos,
+//   is trained.
 // Throws Unusable where it is neither, or where the number of marks is not the number of images.
 Sequence json_sequence(std::string_view json, int images, const SequenceRule& rule);
 

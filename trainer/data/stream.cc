@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the stream works ahead. The samples of this rank form one sequence: those of batch b, then of batch b + 1, ... A window of slots
-// lies over it, from the batch that next() will return. Threads claim the next slot after the window's end as long as the window's bytes
-// stay within the budget and its end within `batches_ahead`; the batch that next() waits for is claimed in any case, so that nothing can
-// block for good. A slot is filled by whichever thread claimed it, and taken out in order: the number of threads cannot show in the result. An
-// error travels in its slot and is thrown by the next() that reaches it. A jump empties the window; threads still at work on an old slot
-// finish it for nobody.
+// How the stream works ahead. The samples of this rank form one sequence: those of batch b, then of batch b + 1, ... A window
+// of slots lies over it, from the batch that next() will return. Threads claim the next slot after the window's end as long as
+// the window's bytes stay within the budget and its end within `batches_ahead`; the batch that next() waits for is claimed in
+// any case, so that nothing can block for good. A slot is filled by whichever thread claimed it, and taken out in order: the
+// number of threads cannot show in the result. An error travels in its slot and is thrown by the next() that reaches it. A jump
+// empties the window; threads still at work on an old slot finish it for nobody.
 #include "trainer/data/stream.h"
 
 #include <fmt/format.h>
@@ -55,7 +55,8 @@ int thread_count(int asked) {
 }
 
 void check(const StreamOptions& o) {
-  if (o.tokenizer != "bytes") throw usage_error(fmt::format("data: tokenizer \"{}\": this version has \"bytes\" only", o.tokenizer));
+  if (o.tokenizer != "bytes")
+    throw usage_error(fmt::format("data: tokenizer \"{}\": this version has \"bytes\" only", o.tokenizer));
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) throw usage_error(fmt::format("data: rank {} of {}", o.rank, o.ranks));
   if (o.global_batch < 1 || o.global_batch % o.ranks != 0)
     throw usage_error(fmt::format("data: a global batch of {} does not divide among {} ranks", o.global_batch, o.ranks));
@@ -63,14 +64,18 @@ void check(const StreamOptions& o) {
     throw usage_error(fmt::format("data: images of {} pixels and {} positions", o.rule.image_size, o.rule.positions_per_image));
   const int64_t least = std::max<int64_t>(bytes_vocabulary, o.rule.image_token + 1);
   if (o.rule.vocabulary > 0 && o.rule.vocabulary < least)
-    throw usage_error(fmt::format("data: the \"bytes\" tokenizer and the image token need a vocabulary of {}, the model has {}", least, o.rule.vocabulary));
+    throw usage_error(fmt::format("data: the \"bytes\" tokenizer and the image token need a vocabulary of {}, the model has {}",
+                                  least, o.rule.vocabulary));
 }
 
 }  // namespace
 
 struct Stream::State {
   explicit State(StreamOptions o)
-      : options((check(o), std::move(o))), dataset(options.shards), share(options.global_batch / options.ranks), permutation(make_permutation(0)) {
+      : options((check(o), std::move(o))),
+        dataset(options.shards),
+        share(options.global_batch / options.ranks),
+        permutation(make_permutation(0)) {
     const int n = thread_count(options.threads);
     try {
       for (int i = 0; i < n; ++i) threads.emplace_back([this] { work(); });
@@ -95,7 +100,8 @@ struct Stream::State {
 
   // ------------------------------------------------------------ which sample
   Permutation make_permutation(int64_t of_epoch) const {
-    return Permutation(static_cast<uint64_t>(dataset.samples()), static_cast<uint64_t>(options.seed), static_cast<uint64_t>(of_epoch));
+    return Permutation(static_cast<uint64_t>(dataset.samples()), static_cast<uint64_t>(options.seed),
+                       static_cast<uint64_t>(of_epoch));
   }
 
   // Under the mutex, as it keeps the last epoch's permutation.
@@ -118,7 +124,8 @@ struct Stream::State {
       if (std::optional<Sample> sample = try_make(index)) return std::move(*sample);
     }
     const std::lock_guard lock(mutex);
-    throw data_error(fmt::format("data: {} samples in a row from {} cannot be used; the last reason: {}", most, place(first), last_reason));
+    throw data_error(
+        fmt::format("data: {} samples in a row from {} cannot be used; the last reason: {}", most, place(first), last_reason));
   }
 
   std::optional<Sample> try_make(int64_t index) {
@@ -146,10 +153,13 @@ struct Stream::State {
     log::warn("data: {}; the next sample takes its place", last_reason);
     const auto count = static_cast<int64_t>(rejected.size());
     if (count > most_in_a_row && count * 100 > dataset.samples() * most_percent)
-      throw data_error(fmt::format("data: {} of {} samples cannot be used; the last reason: {}", count, dataset.samples(), last_reason));
+      throw data_error(
+          fmt::format("data: {} of {} samples cannot be used; the last reason: {}", count, dataset.samples(), last_reason));
   }
 
-  std::string place(int64_t index) const { return fmt::format("{}: sample {}", dataset.shard_of(index).path, printable(dataset.key(index))); }
+  std::string place(int64_t index) const {
+    return fmt::format("{}: sample {}", dataset.shard_of(index).path, printable(dataset.key(index)));
+  }
 
   // ------------------------------------------------------------ the threads
   bool may_claim() {
@@ -268,9 +278,15 @@ struct Stream::State {
 Stream::Stream(StreamOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 Stream::~Stream() = default;
 
-int64_t Stream::samples() const { return state_->dataset.samples(); }
-std::string Stream::fingerprint() const { return state_->dataset.fingerprint(); }
-std::vector<Sample> Stream::next(int64_t batch) { return state_->next(batch); }
+int64_t Stream::samples() const {
+  return state_->dataset.samples();
+}
+std::string Stream::fingerprint() const {
+  return state_->dataset.fingerprint();
+}
+std::vector<Sample> Stream::next(int64_t batch) {
+  return state_->next(batch);
+}
 
 std::vector<Stream::Item> Stream::at(int64_t first, int64_t count) {
   std::vector<Item> items;
@@ -278,8 +294,10 @@ std::vector<Stream::Item> Stream::at(int64_t first, int64_t count) {
     std::optional<Sample> sample = state_->try_make(i);
     Item item;
     item.usable = sample.has_value();
-    if (sample) item.sample = std::move(*sample);
-    else item.sample.key = state_->dataset.key(i);
+    if (sample)
+      item.sample = std::move(*sample);
+    else
+      item.sample.key = state_->dataset.key(i);
     items.push_back(std::move(item));
   }
   return items;

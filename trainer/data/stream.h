@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sample stream: which sample comes when is a pure function of (shards, seed, position), whatever the number of ranks or threads.
+// The sample stream: which sample comes when is a pure function of (shards, seed, position), whatever the number of ranks or
+// threads.
 //
-// Position p (from 0, over all epochs) is sample p mod N of epoch p / N; without shuffle in the order of shard names and of members in the
-// tar, with shuffle through a permutation keyed by (seed, epoch). Global batch b is positions [b B, (b + 1) B); rank r of R takes the r-th
-// contiguous R-th of it. A sample that cannot be used (a picture that does not decode, no caption, too long for its images) is replaced by the
-// next usable one in dataset order, counted and named once: a pure function of the sample, so that ranks stay in step.
-// Reading and decoding run on their own threads, ahead of the training loop, in bounded memory.
+// Position p (from 0, over all epochs) is sample p mod N of epoch p / N; without shuffle in the order of shard names and of
+// members in the tar, with shuffle through a permutation keyed by (seed, epoch). Global batch b is positions [b B, (b + 1) B);
+// rank r of R takes the r-th contiguous R-th of it. A sample that cannot be used (a picture that does not decode, no caption,
+// too long for its images) is replaced by the next usable one in dataset order, counted and named once: a pure function of the
+// sample, so that ranks stay in step. Reading and decoding run on their own threads, ahead of the training loop, in bounded
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +31,9 @@ struct StreamOptions {
 };
 
 struct StreamCounters {
-  int64_t rejected = 0;        // distinct samples that could not be used so far, on this rank
-  int64_t invalid_utf8 = 0;    // captions repaired
-  double wait_seconds = 0;     // time that next() has waited
+  int64_t rejected = 0;      // distinct samples that could not be used so far, on this rank
+  int64_t invalid_utf8 = 0;  // captions repaired
+  double wait_seconds = 0;   // time that next() has waited
 };
 
 class Stream {
@@ -40,7 +42,8 @@ class Stream {
   explicit Stream(StreamOptions options);
   ~Stream();
   int64_t samples() const;  // N
-  // A short text that identifies what is read (names, sizes, number of samples), kept in checkpoints to notice a changed data set.
+  // A short text that identifies what is read (names, sizes, number of samples), kept in checkpoints to notice a changed data
+  // set.
   std::string fingerprint() const;
   // This rank's part of global batch `batch`, in order. Consecutive calls are prefetched; any jump is allowed.
   std::vector<Sample> next(int64_t batch);

@@ -25,7 +25,8 @@ constexpr size_t type_at = 156, magic_at = 257;
 
 class Lister {
  public:
-  Lister(const std::string& shard, int64_t file_size, const ReadAt& read_at) : shard_(shard), file_size_(file_size), read_at_(read_at) {}
+  Lister(const std::string& shard, int64_t file_size, const ReadAt& read_at)
+      : shard_(shard), file_size_(file_size), read_at_(read_at) {}
 
   std::vector<TarMember> list() {
     std::vector<TarMember> members;
@@ -35,7 +36,9 @@ class Lister {
   }
 
  private:
-  [[noreturn]] void fail(int64_t at, const std::string& reason) const { throw data_error(fmt::format("{}: offset {}: {}", shard_, at, reason)); }
+  [[noreturn]] void fail(int64_t at, const std::string& reason) const {
+    throw data_error(fmt::format("{}: offset {}: {}", shard_, at, reason));
+  }
 
   void read(int64_t offset, char* to, size_t length) {
     // Headers of small members lie close together: one read serves many.
@@ -107,7 +110,8 @@ class Lister {
   int64_t take(int64_t size, std::string_view name) {
     const int64_t at = next_;
     if (size > file_size_ - at)
-      fail(header_at_, fmt::format("cut short: member '{}' has {} bytes, {} are left in the file", name, size, file_size_ - at));
+      fail(header_at_,
+           fmt::format("cut short: member '{}' has {} bytes, {} are left in the file", name, size, file_size_ - at));
     next_ = at + size + (block - size % block) % block;
     return at;
   }
@@ -126,17 +130,20 @@ class Lister {
       size_t digits = 0, length = 0;
       while (digits < records.size() && digits < 8 && records[digits] >= '0' && records[digits] <= '9')
         length = length * 10 + static_cast<size_t>(records[digits++] - '0');
-      if (digits == 0 || digits >= records.size() || records[digits] != ' ' || length <= digits + 1 || length > records.size() ||
-          records[length - 1] != '\n')
+      if (digits == 0 || digits >= records.size() || records[digits] != ' ' || length <= digits + 1 ||
+          length > records.size() || records[length - 1] != '\n')
         fail(header_at_, "pax header: bad record length");
       const std::string_view record = records.substr(digits + 1, length - digits - 2);
       records.remove_prefix(length);
       const size_t equals = record.find('=');
       if (equals == std::string_view::npos) fail(header_at_, "pax header: record without '='");
       const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
-      if (key == "path") long_name_ = std::string(value);
-      else if (key == "size") pax_size_ = decimal(value);
-      else if (key.starts_with("GNU.sparse.")) sparse_ = true;
+      if (key == "path")
+        long_name_ = std::string(value);
+      else if (key == "size")
+        pax_size_ = decimal(value);
+      else if (key.starts_with("GNU.sparse."))
+        sparse_ = true;
     }
   }
 
@@ -164,15 +171,22 @@ class Lister {
     const char type = header_[type_at];
     switch (type) {
       case 'x':
-      case 'X': read_pax(extension("pax header")); return;
-      case 'g': extension("global pax header"); return;
+      case 'X':
+        read_pax(extension("pax header"));
+        return;
+      case 'g':
+        extension("global pax header");
+        return;
       case 'L': {
         const std::string name = extension("long name");
         long_name_ = name.substr(0, name.find('\0'));
         return;
       }
-      case 'K': extension("long link name"); return;
-      default: break;
+      case 'K':
+        extension("long link name");
+        return;
+      default:
+        break;
     }
     const std::string name = member_name();
     if (sparse_ || type == 'S') fail(header_at_, fmt::format("sparse member '{}': pack it as a plain file", name));
@@ -188,7 +202,7 @@ class Lister {
     pax_size_.reset();
   }
 
-  static constexpr size_t window_capacity = 64 * 1024;
+  static constexpr size_t window_capacity = 4096;
   const std::string& shard_;
   const int64_t file_size_;
   const ReadAt& read_at_;

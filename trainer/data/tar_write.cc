@@ -54,11 +54,14 @@ void append_tar_member(std::string& archive, const std::string& name, std::strin
   // A name that can be cut at a slash fits the two fields of ustar.
   const size_t slash = name.find('/', name.size() - longest_name - 1);
   if (slash != std::string::npos && slash > 0 && slash <= longest_prefix && slash + 1 < name.size())
-    return append_entry(archive, '0', std::string_view(name).substr(0, slash), std::string_view(name).substr(slash + 1), content);
+    return append_entry(archive, '0', std::string_view(name).substr(0, slash), std::string_view(name).substr(slash + 1),
+                        content);
   append_entry(archive, 'x', {}, "pax", pax_record("path", name));
   append_entry(archive, '0', {}, std::string_view(name).substr(0, longest_name), content);
 }
 
-void append_tar_end(std::string& archive) { archive.append(1024, '\0'); }
+void append_tar_end(std::string& archive) {
+  archive.append(1024, '\0');
+}
 
 }  // namespace mm::data

@@ -20,7 +20,8 @@ Scan scan(std::string_view text) {
   if (lead < 0x80) return {1, true};
   size_t length = 0;
   unsigned char least = 0x80, most = 0xBF;  // of the second byte: no overlong form, no surrogate, nothing above U+10FFFF
-  if (lead >= 0xC2 && lead <= 0xDF) length = 2;
+  if (lead >= 0xC2 && lead <= 0xDF)
+    length = 2;
   else if (lead >= 0xE0 && lead <= 0xEF) {
     length = 3;
     if (lead == 0xE0) least = 0xA0;
@@ -47,8 +48,10 @@ std::string repair_utf8(std::string_view text, bool& repaired) {
   repaired = false;
   while (!text.empty()) {
     const Scan one = scan(text);
-    if (one.valid) out.append(text.substr(0, one.length));
-    else out.append("\xEF\xBF\xBD"), repaired = true;
+    if (one.valid)
+      out.append(text.substr(0, one.length));
+    else
+      out.append("\xEF\xBF\xBD"), repaired = true;
     text.remove_prefix(one.length);
   }
   return out;
@@ -58,8 +61,10 @@ std::string printable(std::string_view text) {
   bool repaired = false;
   std::string out;
   for (const char c : repair_utf8(text, repaired)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else out += c;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      out += c;
   }
   return out;
 }
@@ -68,9 +73,12 @@ std::string json_string(std::string_view text) {
   bool repaired = false;
   std::string out = "\"";
   for (const char c : repair_utf8(text, repaired)) {
-    if (c == '"' || c == '\\') out += '\\', out += c;
-    else if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    else out += c;
+    if (c == '"' || c == '\\')
+      out += '\\', out += c;
+    else if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    else
+      out += c;
   }
   return out + '"';
 }

@@ -7,8 +7,8 @@
 
 namespace mm::data {
 
-// Each longest prefix of a character that is no character becomes U+FFFD (the practice that Unicode recommends); `repaired` says whether
-// there was one. Valid text is returned as it is.
+// Each longest prefix of a character that is no character becomes U+FFFD (the practice that Unicode recommends); `repaired`
+// says whether there was one. Valid text is returned as it is.
 std::string repair_utf8(std::string_view text, bool& repaired);
 // For messages: repaired, with control characters as \xNN, so that a name from a file cannot steer a terminal.
 std::string printable(std::string_view text);

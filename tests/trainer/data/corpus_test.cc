@@ -34,7 +34,9 @@ std::vector<Row> rows(const std::string& prefix) {
 bool near(const std::vector<double>& mean, const std::string& reference, const std::string& name) {
   const size_t at = reference.find(name + "=");
   double want[3];
-  if (at == std::string::npos || std::sscanf(reference.c_str() + at + name.size() + 1, "%lf/%lf/%lf", &want[0], &want[1], &want[2]) != 3) return false;
+  if (at == std::string::npos ||
+      std::sscanf(reference.c_str() + at + name.size() + 1, "%lf/%lf/%lf", &want[0], &want[1], &want[2]) != 3)
+    return false;
   for (size_t k = 0; k < 3; ++k)
     if (std::abs(mean[k] - want[k]) > 3) return false;
   return true;
@@ -51,7 +53,8 @@ TEST(Corpus, Pictures) {
       if (row.outcome != "ok") continue;
       std::vector<double> mean(3);
       for (size_t i = 0; i < image.rgb.size(); ++i) mean[i % 3] += image.rgb[i] / (static_cast<double>(image.rgb.size()) / 3);
-      EXPECT_TRUE(row.reference.starts_with(std::to_string(image.width) + "x" + std::to_string(image.height) + " ")) << row.file;
+      EXPECT_TRUE(row.reference.starts_with(std::to_string(image.width) + "x" + std::to_string(image.height) + " "))
+          << row.file;
       EXPECT_TRUE(near(mean, row.reference, "mean_rgb_on_white")) << row.file;
     } catch (const Error& error) {
       EXPECT_NE(row.outcome, "ok") << row.file << ": " << error.what();

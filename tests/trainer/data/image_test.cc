@@ -38,7 +38,8 @@ TEST(Image, PngAlphaLiesOnWhiteAndSixteenBitsAreScaled) {
   EXPECT_EQ(pixel(deep, 0, 0), (std::vector{0, 0, 0}));
   EXPECT_EQ(pixel(deep, 1, 0), (std::vector{128, 128, 128}));
   EXPECT_EQ(pixel(deep, 2, 0), (std::vector{255, 255, 255}));
-  const Image palette = decode_image(make_png({4, 1, 2, PNG_COLOR_TYPE_PALETTE, false, {{10, 20, 30, 255}, {40, 50, 60, 255}, {0, 0, 0, 0}}}, {0b00011000}));
+  const Image palette = decode_image(
+      make_png({4, 1, 2, PNG_COLOR_TYPE_PALETTE, false, {{10, 20, 30, 255}, {40, 50, 60, 255}, {0, 0, 0, 0}}}, {0b00011000}));
   EXPECT_EQ(pixel(palette, 0, 0), (std::vector{10, 20, 30}));
   EXPECT_EQ(pixel(palette, 1, 0), (std::vector{40, 50, 60}));
   EXPECT_EQ(pixel(palette, 2, 0), (std::vector{255, 255, 255}));
@@ -55,8 +56,10 @@ TEST(Image, JpegIsCloseAndTurnedAsExifSays) {
   for (int y = 0; y < 32; ++y)
     for (int x = 0; x < 64; ++x) {
       uint8_t* p = &image.rgb[static_cast<size_t>(y * 64 + x) * 3];
-      if (y < 16) p[0] = x < 32 ? 255 : 0, p[1] = x < 32 ? 0 : 255, p[2] = 0;
-      else if (x < 32) p[0] = 0, p[1] = 0, p[2] = 255;
+      if (y < 16)
+        p[0] = x < 32 ? 255 : 0, p[1] = x < 32 ? 0 : 255, p[2] = 0;
+      else if (x < 32)
+        p[0] = 0, p[1] = 0, p[2] = 255;
     }
   const auto name = [](const std::vector<int>& p) { return p[0] > 200 ? (p[1] > 200 ? 'w' : 'r') : p[1] > 200 ? 'g' : 'b'; };
   // Corners of the upright picture: top left, top right, bottom left, bottom right.
@@ -107,7 +110,8 @@ TEST(Image, SizesAreCheckedBeforePixelsAreAllocated) {
   png.replace(16, 8, std::string_view("\0\0\xEA\x60\0\0\x03\xE8", 8));
   const uint32_t crc = crc_of(std::string_view(png).substr(12, 17));
   for (size_t i = 0; i < 4; ++i) png[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
-  EXPECT_NE(error_of(exit_status::data, [&] { decode_image(png); }).find("a size that its data cannot fill"), std::string::npos);
+  EXPECT_NE(error_of(exit_status::data, [&] { decode_image(png); }).find("a size that its data cannot fill"),
+            std::string::npos);
   const std::string wide = make_png({20000, 1, 1, PNG_COLOR_TYPE_GRAY}, std::vector<uint8_t>(2500));
   for (const std::string& file : {wide, make_jpeg(gradient(200, 100), 80), make_webp(gradient(200, 100), 255)})
     EXPECT_NE(error_of(exit_status::data, [&] { decode_image(file, {10000}); }).find("limit of 10000"), std::string::npos);
@@ -115,10 +119,11 @@ TEST(Image, SizesAreCheckedBeforePixelsAreAllocated) {
 
 TEST(Image, DamagedFilesDecodeOrAreRefusedButNeverMore) {
   const Image image = gradient(33, 21);
-  std::vector<std::string> files = {encode_png(image), make_png({33, 21, 8, PNG_COLOR_TYPE_RGB, true}, image.rgb), make_jpeg(image, 90, 6), make_webp(image, 200),
-                                    small_gif()};
+  std::vector<std::string> files = {encode_png(image), make_png({33, 21, 8, PNG_COLOR_TYPE_RGB, true}, image.rgb),
+                                    make_jpeg(image, 90, 6), make_webp(image, 200), small_gif()};
   if (!corpus().empty())
-    for (const char* name : {"iss634.webp", "lossy_alpha.webp", "pil123p.png", "hopper_orientation_7.jpg", "pil_sample_cmyk.jpg"})
+    for (const char* name :
+         {"iss634.webp", "lossy_alpha.webp", "pil123p.png", "hopper_orientation_7.jpg", "pil_sample_cmyk.jpg"})
       files.push_back(read_file(corpus() + "/images/" + name));
   const unsigned seed = 20240917;
   std::mt19937 random(seed);
@@ -150,7 +155,8 @@ Image resized_exactly(const Image& image, int width, int height) {
   const auto pass = [&](int in, int out, int i, auto&& value) {
     const double scale = static_cast<double>(in) / out, wide = std::max(scale, 1.0), centre = (i + 0.5) * scale;
     double sum = 0, weights = 0;
-    for (int k = std::max(0, static_cast<int>(centre - 2 * wide) - 1); k < std::min(in, static_cast<int>(centre + 2 * wide) + 2); ++k) {
+    for (int k = std::max(0, static_cast<int>(centre - 2 * wide) - 1);
+         k < std::min(in, static_cast<int>(centre + 2 * wide) + 2); ++k) {
       const double w = weight((k + 0.5 - centre) / wide);
       sum += w * value(k);
       weights += w;
@@ -161,13 +167,15 @@ Image resized_exactly(const Image& image, int width, int height) {
   for (int y = 0; y < image.height; ++y)
     for (int x = 0; x < width; ++x)
       for (int c = 0; c < 3; ++c)
-        rows[static_cast<size_t>((y * width + x) * 3 + c)] =
-            pass(image.width, width, x, [&](int k) { return double{image.rgb[static_cast<size_t>((y * image.width + k) * 3 + c)] + 0.0}; });
+        rows[static_cast<size_t>((y * width + x) * 3 + c)] = pass(image.width, width, x, [&](int k) {
+          return double{image.rgb[static_cast<size_t>((y * image.width + k) * 3 + c)] + 0.0};
+        });
   Image out{width, height, {}};
   for (int y = 0; y < height; ++y)
     for (int x = 0; x < width; ++x)
       for (int c = 0; c < 3; ++c)
-        out.rgb.push_back(static_cast<uint8_t>(pass(image.height, height, y, [&](int k) { return rows[static_cast<size_t>((k * width + x) * 3 + c)]; })));
+        out.rgb.push_back(static_cast<uint8_t>(
+            pass(image.height, height, y, [&](int k) { return rows[static_cast<size_t>((k * width + x) * 3 + c)]; })));
   return out;
 }
 
@@ -178,7 +186,8 @@ Image noise(int width, int height, unsigned seed) {
   return image;
 }
 
-constexpr int geometries[][4] = {{128, 96, 48, 48}, {32, 32, 48, 48}, {3, 2, 48, 48}, {1, 1, 16, 16}, {5, 300, 48, 40}, {100, 100, 101, 99}, {48, 90, 48, 48}, {90, 48, 48, 48}};
+constexpr int geometries[][4] = {{128, 96, 48, 48}, {32, 32, 48, 48},    {3, 2, 48, 48},   {1, 1, 16, 16},
+                                 {5, 300, 48, 40},  {100, 100, 101, 99}, {48, 90, 48, 48}, {90, 48, 48, 48}};
 
 TEST(Resize, EqualsTheFilterInDoublePrecision) {
   for (const auto& g : geometries) {
@@ -193,14 +202,17 @@ TEST(Resize, EqualsTheFilterInDoublePrecision) {
 }
 
 TEST(Resize, EqualsPillowToTheBit) {
-  if (!run_command({"/usr/bin/python3", "-c", "import PIL"}, std::chrono::seconds(60)).ok()) GTEST_SKIP() << "python3-pil is not installed";
+  if (!run_command({"/usr/bin/python3", "-c", "import PIL"}, std::chrono::seconds(60)).ok())
+    GTEST_SKIP() << "python3-pil is not installed";
   const TemporaryFolder folder;
   for (const auto& g : geometries) {
     const Image image = noise(g[0], g[1], 11);
     write(folder.path("in.png"), encode_png(image));
-    const std::string script = "import sys; from PIL import Image; open(sys.argv[2], 'wb').write(Image.open(sys.argv[1]).convert('RGB').resize((" +
-                               std::to_string(g[2]) + ", " + std::to_string(g[3]) + "), Image.BICUBIC).tobytes())";
-    const CommandResult result = run_command({"/usr/bin/python3", "-c", script, folder.path("in.png"), folder.path("out")}, std::chrono::seconds(60));
+    const std::string script =
+        "import sys; from PIL import Image; open(sys.argv[2], 'wb').write(Image.open(sys.argv[1]).convert('RGB').resize((" +
+        std::to_string(g[2]) + ", " + std::to_string(g[3]) + "), Image.BICUBIC).tobytes())";
+    const CommandResult result =
+        run_command({"/usr/bin/python3", "-c", script, folder.path("in.png"), folder.path("out")}, std::chrono::seconds(60));
     ASSERT_TRUE(result.ok()) << result.err;
     const Image got = resize_image(image, g[2], g[3]);
     EXPECT_EQ(std::string(got.rgb.begin(), got.rgb.end()), read_file(folder.path("out"))) << g[0] << " x " << g[1];
@@ -210,7 +222,8 @@ TEST(Resize, EqualsPillowToTheBit) {
 TEST(Image, DecodeWithinAveragesLargePicturesDown) {
   const Image image = gradient(900, 450);
   std::vector<uint8_t> rgba;
-  for (size_t i = 0; i < image.rgb.size(); i += 3) rgba.insert(rgba.end(), {image.rgb[i], image.rgb[i + 1], image.rgb[i + 2], 255});
+  for (size_t i = 0; i < image.rgb.size(); i += 3)
+    rgba.insert(rgba.end(), {image.rgb[i], image.rgb[i + 1], image.rgb[i + 2], 255});
   for (const std::string& png : {encode_png(image), make_png({900, 450, 8, PNG_COLOR_TYPE_RGBA}, rgba)}) {
     const Image got = decode_within(png, 60), want = resize_image(image, 60, 30);
     ASSERT_EQ(got.width, 60);

@@ -32,12 +32,14 @@ TEST(Caption, TableErrorsNameFileAndLine) {
   EXPECT_EQ(captions.at("a.png"), "an apple");
   EXPECT_EQ(captions.at("b/c.png"), "two\twords");
   write(folder.path("t.tsv"), "a.png\tx\nbroken\n");
-  EXPECT_NE(error_of(exit_status::usage, [&] { read_captions(folder.path("t.tsv")); }).find("t.tsv: line 2"), std::string::npos);
+  EXPECT_NE(error_of(exit_status::usage, [&] { read_captions(folder.path("t.tsv")); }).find("t.tsv: line 2"),
+            std::string::npos);
 }
 
 void make_pictures(const TemporaryFolder& folder) {
   for (int i = 0; i < 60; ++i)
-    write(folder.path("src/kind" + std::to_string(i % 4) + "/thing_" + std::to_string(i) + ".png"), encode_png(gradient(20 + i * 3, 30)));
+    write(folder.path("src/kind" + std::to_string(i % 4) + "/thing_" + std::to_string(i) + ".png"),
+          encode_png(gradient(20 + i * 3, 30)));
   write(folder.path("src/photo.v1.JPG"), make_jpeg(gradient(300, 100), 90, 6));
   write(folder.path("src/photo_v1.png"), encode_png(gradient(5, 5)));  // the same key as the one above
   write(folder.path("src/bad.png"), "rubbish");
@@ -60,7 +62,8 @@ PackOptions options(const TemporaryFolder& folder, const std::string& out) {
 
 std::map<std::string, std::string> contents(const std::string& folder) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files[entry.path().filename().string()] = read_file(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files[entry.path().filename().string()] = read_file(entry.path().string());
   return files;
 }
 
@@ -123,7 +126,8 @@ TEST(Pack, TheHeldOutPartStaysWhenPicturesAreAdded) {
     return keys;
   };
   const std::set<std::string> before = held_out("a");
-  for (int i = 0; i < 10; ++i) write(folder.path("src/new/n" + std::to_string(i) + ".png"), encode_png(plain(9, 9, static_cast<uint8_t>(i), 1, 1)));
+  for (int i = 0; i < 10; ++i)
+    write(folder.path("src/new/n" + std::to_string(i) + ".png"), encode_png(plain(9, 9, static_cast<uint8_t>(i), 1, 1)));
   const std::set<std::string> after = held_out("b");
   EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
 }
@@ -142,7 +146,8 @@ TEST(Pack, AFolderIsReplacedOnlyWhenAskedAndOnlyShards) {
   write(o.out + "/notes.txt", "mine");
   EXPECT_NE(error_of(exit_status::usage, [&] { pack(o, {}); }).find("notes.txt"), std::string::npos);
   EXPECT_EQ(read_file(o.out + "/notes.txt"), "mine");
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) EXPECT_NE(entry.path().filename(), ".out.packing");
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_NE(entry.path().filename(), ".out.packing");
 }
 
 TEST(Pack, NothingIsPublishedWhenNothingCouldBePacked) {
@@ -172,7 +177,13 @@ TEST(InOrder, AnExceptionOfEitherSideStopsAll) {
     };
     EXPECT_EQ(error_of(exit_status::data, body), "fifty");
     EXPECT_EQ(seen.size(), 50u);
-    const auto late = [&] { in_order(1000, threads, 8, [](size_t i) { return i; }, [](size_t i, size_t) { if (i == 3) throw data_error("three"); }); };
+    const auto late = [&] {
+      in_order(
+          1000, threads, 8, [](size_t i) { return i; },
+          [](size_t i, size_t) {
+            if (i == 3) throw data_error("three");
+          });
+    };
     EXPECT_EQ(error_of(exit_status::data, late), "three");
   }
 }

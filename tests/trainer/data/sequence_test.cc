@@ -63,7 +63,8 @@ TEST(Sequence, MarksStandForImages) {
   EXPECT_EQ(s.labels, (Ids{4 + 'a', no, no, 4 + 'b', no, no, 2, no}));
   EXPECT_EQ(json_sequence(R"({"text": "x"})", 1, two_positions).ids, (Ids{1, image, image, 4 + 'x', 2}));
   EXPECT_EQ(json_sequence(R"({"text": "x"})", 0, two_positions).ids, (Ids{1, 4 + 'x', 2}));
-  EXPECT_NE(refusal([] { json_sequence(R"({"text": "<image>"})", 2, two_positions); }).find("1 images are named, 2 are there"), std::string::npos);
+  EXPECT_NE(refusal([] { json_sequence(R"({"text": "<image>"})", 2, two_positions); }).find("1 images are named, 2 are there"),
+            std::string::npos);
   // Images in the part that would be cut are not cut: the sample is refused.
   SequenceRule rule = two_positions;
   rule.max_length = 6;
@@ -75,7 +76,9 @@ TEST(Sequence, OnlyTheAssistantIsTrained) {
     {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Q"}]}, {"role": "assistant", "content": "A1"},
     {"role": "user", "content": "R"}, {"role": "assistant", "content": "A2"}]})",
                                    1, two_positions);
-  EXPECT_EQ(s.ids, join({{1}, bytes("S\nUSER: "), {image, image}, bytes("Q\nASSISTANT: A1"), {2}, bytes("USER: R\nASSISTANT: A2"), {2}}));
+  EXPECT_EQ(
+      s.ids,
+      join({{1}, bytes("S\nUSER: "), {image, image}, bytes("Q\nASSISTANT: A1"), {2}, bytes("USER: R\nASSISTANT: A2"), {2}}));
   Ids trained;
   for (size_t i = 0; i < s.labels.size(); ++i)
     if (s.labels[i] != no) {
@@ -83,9 +86,10 @@ TEST(Sequence, OnlyTheAssistantIsTrained) {
       trained.push_back(s.labels[i]);
     }
   EXPECT_EQ(trained, join({bytes("A1"), {2}, bytes("A2"), {2}}));
-  for (const char* bad : {"", "[]", "{", R"({"caption": "x"})", R"({"messages": []})", R"({"messages": [{"role": "robot", "content": "x"}]})",
-                          R"({"messages": [{"role": "user", "content": "x"}]})", R"({"messages": [{"role": "assistant", "content": 3}]})", R"({"messages": [7]})",
-                          R"({"text": 5})", R"({"messages": [{"role": "assistant", "content": [{"type": "video"}]}]})"})
+  for (const char* bad :
+       {"", "[]", "{", R"({"caption": "x"})", R"({"messages": []})", R"({"messages": [{"role": "robot", "content": "x"}]})",
+        R"({"messages": [{"role": "user", "content": "x"}]})", R"({"messages": [{"role": "assistant", "content": 3}]})",
+        R"({"messages": [7]})", R"({"text": 5})", R"({"messages": [{"role": "assistant", "content": [{"type": "video"}]}]})"})
     EXPECT_NE(refusal([&] { json_sequence(bad, 0, two_positions); }), "") << bad;
   const std::string deep(100000, '[');
   EXPECT_NE(refusal([&] { json_sequence(deep, 0, two_positions); }), "");
@@ -96,11 +100,13 @@ TEST(Utf8, RepairsAsUnicodeRecommends) {
   const std::pair<std::string, std::string> cases[] = {
       {"caf\xC3\xA9 \xF0\x9F\x98\x80", "caf\xC3\xA9 \xF0\x9F\x98\x80"},
       {"\xC3", r},
-      {"a\xFF" "b", "a" + r + "b"},
-      {"\xC0\xAF", r + r},              // overlong
-      {"\xED\xA0\x80", r + r + r},      // surrogate
+      {"a\xFF"
+       "b",
+       "a" + r + "b"},
+      {"\xC0\xAF", r + r},                  // overlong
+      {"\xED\xA0\x80", r + r + r},          // surrogate
       {"\xF4\x90\x80\x80", r + r + r + r},  // above U+10FFFF
-      {"\xF0\x9F\x98", r},              // one broken character, one mark
+      {"\xF0\x9F\x98", r},                  // one broken character, one mark
       {"\xE2\x82(", r + "("},
   };
   for (const auto& [in, out] : cases) {
@@ -120,7 +126,8 @@ TEST(Permutation, IsOneInEveryEpoch) {
       const Permutation p(n, 42, epoch);
       std::vector<uint64_t> order;
       for (uint64_t i = 0; i < n; ++i) order.push_back(p(i));
-      if (epoch == 0) first = order;
+      if (epoch == 0)
+        first = order;
       else if (n >= 16) {
         EXPECT_NE(order, first);
       }

@@ -79,7 +79,8 @@ TEST(Stream, SameSamplesForAnyNumberOfRanksAndThreads) {
     const std::vector<Flat> want = read(o, 1, 1, batches);
     ASSERT_EQ(want.size(), 14u * 8);
     for (const int ranks : {1, 2, 4})
-      for (const int threads : {1, 2, 8}) EXPECT_EQ(read(o, ranks, threads, batches), want) << ranks << " ranks, " << threads << " threads";
+      for (const int threads : {1, 2, 8})
+        EXPECT_EQ(read(o, ranks, threads, batches), want) << ranks << " ranks, " << threads << " threads";
   }
 }
 
@@ -157,12 +158,14 @@ TEST(Stream, EveryEpochHasEverySampleOnce) {
 
 TEST(Stream, PicturesFirstAllPicturesOneAfterAnother) {
   const TemporaryFolder folder;
-  write(folder.path("part-0.tar"), make_tar({{"a.10.png", encode_png(plain(2, 2, 10, 0, 0))},
-                                             {"a.2.png", encode_png(plain(2, 2, 2, 0, 0))},
-                                             {"a.seg.png", "not a picture of the sample"},
-                                             {"b.txt", "B"},
-                                             {"a.json", R"({"messages": [{"role": "user", "content": "<image><image>?"}, {"role": "assistant", "content": "!"}]})"},
-                                             {"b.PNG", encode_png(plain(2, 2, 7, 0, 0))}}));
+  write(folder.path("part-0.tar"),
+        make_tar({{"a.10.png", encode_png(plain(2, 2, 10, 0, 0))},
+                  {"a.2.png", encode_png(plain(2, 2, 2, 0, 0))},
+                  {"a.seg.png", "not a picture of the sample"},
+                  {"b.txt", "B"},
+                  {"a.json",
+                   R"({"messages": [{"role": "user", "content": "<image><image>?"}, {"role": "assistant", "content": "!"}]})"},
+                  {"b.PNG", encode_png(plain(2, 2, 7, 0, 0))}}));
   StreamOptions o = options(folder);
   o.rule.max_length = 0;
   o.shuffle = false;
@@ -230,7 +233,9 @@ TEST(Stream, ADataSetOfBadSamplesEndsTheRun) {
   const std::string reason = error_of(exit_status::data, [&] {
     for (int64_t b = 0; b < 50; ++b) half.next(b);
   });
-  EXPECT_NE(reason.find("101 of 400 samples cannot be used; the last reason: " + folder.path("part-0.tar") + ": sample "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("101 of 400 samples cannot be used; the last reason: " + folder.path("part-0.tar") + ": sample "),
+            std::string::npos)
+      << reason;
 
   write(folder.path("part-0.tar"), make_tar({{"a.png", "rubbish"}, {"a.txt", "x"}}));
   Stream none(options(folder));

@@ -43,8 +43,9 @@ Image gradient(int width, int height) {
   Image image{width, height, {}};
   for (int y = 0; y < height; ++y)
     for (int x = 0; x < width; ++x)
-      image.rgb.insert(image.rgb.end(), {static_cast<uint8_t>(x * 255 / std::max(1, width - 1)), static_cast<uint8_t>(y * 255 / std::max(1, height - 1)),
-                                         static_cast<uint8_t>((x * 7 + y * 13) % 256)});
+      image.rgb.insert(image.rgb.end(),
+                       {static_cast<uint8_t>(x * 255 / std::max(1, width - 1)),
+                        static_cast<uint8_t>(y * 255 / std::max(1, height - 1)), static_cast<uint8_t>((x * 7 + y * 13) % 256)});
   return image;
 }
 
@@ -53,10 +54,14 @@ std::string make_png(const PngSpec& spec, const std::vector<uint8_t>& rows) {
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
   png_infop info = png_create_info_struct(png);
   png_set_write_fn(
-      png, &out, [](png_structp p, png_bytep data, size_t n) { static_cast<std::string*>(png_get_io_ptr(p))->append(reinterpret_cast<char*>(data), n); },
+      png, &out,
+      [](png_structp p, png_bytep data, size_t n) {
+        static_cast<std::string*>(png_get_io_ptr(p))->append(reinterpret_cast<char*>(data), n);
+      },
       nullptr);
-  png_set_IHDR(png, info, static_cast<png_uint_32>(spec.width), static_cast<png_uint_32>(spec.height), spec.depth, spec.colour_type,
-               spec.interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(spec.width), static_cast<png_uint_32>(spec.height), spec.depth,
+               spec.colour_type, spec.interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
   std::vector<png_color> colours;
   std::vector<png_byte> alphas;
   for (const auto& c : spec.palette) {
@@ -100,7 +105,8 @@ std::string make_jpeg(const Image& image, int quality, int orientation) {
     jpeg_write_marker(&info, JPEG_APP0 + 1, reinterpret_cast<const JOCTET*>(exif.data()), static_cast<unsigned>(exif.size()));
   }
   while (info.next_scanline < info.image_height) {
-    JSAMPROW row = const_cast<JSAMPROW>(&image.rgb[static_cast<size_t>(info.next_scanline) * static_cast<size_t>(image.width) * 3]);
+    JSAMPROW row =
+        const_cast<JSAMPROW>(&image.rgb[static_cast<size_t>(info.next_scanline) * static_cast<size_t>(image.width) * 3]);
     jpeg_write_scanlines(&info, &row, 1);
   }
   jpeg_finish_compress(&info);
@@ -112,7 +118,8 @@ std::string make_jpeg(const Image& image, int quality, int orientation) {
 
 std::string make_webp(const Image& image, uint8_t alpha) {
   std::vector<uint8_t> rgba;
-  for (size_t i = 0; i < image.rgb.size(); i += 3) rgba.insert(rgba.end(), {image.rgb[i], image.rgb[i + 1], image.rgb[i + 2], alpha});
+  for (size_t i = 0; i < image.rgb.size(); i += 3)
+    rgba.insert(rgba.end(), {image.rgb[i], image.rgb[i + 1], image.rgb[i + 2], alpha});
   uint8_t* memory = nullptr;
   const size_t size = WebPEncodeLosslessRGBA(rgba.data(), image.width, image.height, image.width * 4, &memory);
   std::string out(reinterpret_cast<char*>(memory), size);
@@ -122,8 +129,9 @@ std::string make_webp(const Image& image, uint8_t alpha) {
 
 std::string small_gif() {
   // Codes of three bits, first to last: clear, 0, 1, 2, 3, end.
-  static const unsigned char bytes[] = {'G', 'I', 'F', '8', '9', 'a', 2, 0, 2, 0, 0x91, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 9, 9,
-                                        0x21, 0xF9, 4, 1, 0, 0, 3, 0, 0x2C, 0, 0, 0, 0, 2, 0, 2, 0, 0, 2, 3, 0x44, 0x34, 0x05, 0, 0x3B};
+  static const unsigned char bytes[] = {'G', 'I', 'F', '8', '9', 'a', 2, 0, 2,    0,    0x91, 0,    0,    255,  0, 0,   0,
+                                        255, 0,   0,   0,   255, 9,   9, 9, 0x21, 0xF9, 4,    1,    0,    0,    3, 0,   0x2C,
+                                        0,   0,   0,   0,   2,   0,   2, 0, 0,    2,    3,    0x44, 0x34, 0x05, 0, 0x3B};
   return std::string(reinterpret_cast<const char*>(bytes), sizeof bytes);
 }
 

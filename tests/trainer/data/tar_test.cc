@@ -25,8 +25,8 @@ std::vector<TarMember> list(const std::string& archive) {
 const std::vector<std::pair<std::string, std::string>> names = {
     {"a.png", "1"},
     {"dir/b.txt", std::string(512, 'x')},
-    {std::string(60, 'd') + "/" + std::string(90, 'n') + ".txt", ""},                               // ustar's prefix
-    {std::string(130, 'd') + "/" + std::string(140, 'n') + ".png", std::string(70000, 'y')},        // pax
+    {std::string(60, 'd') + "/" + std::string(90, 'n') + ".txt", ""},                         // ustar's prefix
+    {std::string(130, 'd') + "/" + std::string(140, 'n') + ".png", std::string(70000, 'y')},  // pax
     {std::string(100, 'q'), "exactly 100"},
     {"\xff\xfe not UTF-8.txt", "z"},
 };
@@ -59,7 +59,9 @@ TEST(Tar, EveryFormatOfGnuTarIsRead) {
   std::filesystem::create_symlink("k.png", folder.path("in/link.png"));
   for (const char* format : {"gnu", "pax", "posix"}) {
     const std::string path = folder.path(std::string(format) + ".tar");
-    ASSERT_TRUE(run_command({"tar", "cf", path, std::string("--format=") + format, "-C", folder.path("in"), "."}, std::chrono::seconds(60)).ok());
+    ASSERT_TRUE(run_command({"tar", "cf", path, std::string("--format=") + format, "-C", folder.path("in"), "."},
+                            std::chrono::seconds(60))
+                    .ok());
     std::vector<std::string> seen;
     for (const TarMember& m : list(read_file(path))) seen.push_back(m.name + " " + std::to_string(m.size));
     std::sort(seen.begin(), seen.end());
@@ -86,7 +88,9 @@ TEST(Tar, HostileHeadersAreRefused) {
     std::snprintf(archive.data() + 148, 8, "%06o", sum);
     return archive;
   };
-  const auto reason = [&](size_t at, std::string_view bytes) { return error_of(exit_status::data, [&] { list(patched(at, bytes)); }); };
+  const auto reason = [&](size_t at, std::string_view bytes) {
+    return error_of(exit_status::data, [&] { list(patched(at, bytes)); });
+  };
   using namespace std::string_view_literals;
   EXPECT_NE(reason(124, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"sv).find("negative size"), std::string::npos);
   EXPECT_NE(reason(124, "\x80\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"sv).find("overflows"), std::string::npos);
@@ -99,13 +103,14 @@ TEST(Tar, HostileHeadersAreRefused) {
   archive[0] ^= 1;
   EXPECT_NE(error_of(exit_status::data, [&] { list(archive); }).find("checksum"), std::string::npos);
   // A link has no content whatever size it states; the archive goes on behind its header.
-  EXPECT_EQ(list(patched(156, "5") .erase(512, 512)).size(), 0u);
+  EXPECT_EQ(list(patched(156, "5").erase(512, 512)).size(), 0u);
 }
 
 TEST(Tar, MutationsAreListedOrRefused) {
   std::string archive = make_tar(names);
   if (!corpus().empty())
-    for (const char* file : {"test_compat_gtar_1.tar", "test_pax_filename_encoding.tar", "test_read_format_tar_mac_metadata_1.tar"})
+    for (const char* file :
+         {"test_compat_gtar_1.tar", "test_pax_filename_encoding.tar", "test_read_format_tar_mac_metadata_1.tar"})
       archive = archive.substr(0, archive.size() - 1024) + read_file(corpus() + "/tars/" + file);
   const unsigned seed = 77;
   std::mt19937 random(seed);

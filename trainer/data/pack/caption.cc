@@ -12,10 +12,16 @@
 namespace mm::data {
 namespace {
 
-bool is_lower(unsigned char c) { return c >= 'a' && c <= 'z'; }
-bool is_upper(unsigned char c) { return c >= 'A' && c <= 'Z'; }
+bool is_lower(unsigned char c) {
+  return c >= 'a' && c <= 'z';
+}
+bool is_upper(unsigned char c) {
+  return c >= 'A' && c <= 'Z';
+}
 // Bytes of characters beyond ASCII count as letters.
-bool is_letter(unsigned char c) { return is_lower(c) || is_upper(c) || c >= 0x80; }
+bool is_letter(unsigned char c) {
+  return is_lower(c) || is_upper(c) || c >= 0x80;
+}
 
 }  // namespace
 
@@ -52,7 +58,8 @@ std::unordered_map<std::string, std::string> read_captions(const std::string& fi
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
     const size_t tab = line.find('\t');
-    if (tab == std::string_view::npos || tab == 0) throw usage_error(fmt::format("{}: line {}: not PATH<tab>CAPTION", file, line_number));
+    if (tab == std::string_view::npos || tab == 0)
+      throw usage_error(fmt::format("{}: line {}: not PATH<tab>CAPTION", file, line_number));
     if (!captions.try_emplace(std::string(line.substr(0, tab)), line.substr(tab + 1)).second)
       throw usage_error(fmt::format("{}: line {}: {} has a caption already", file, line_number, line.substr(0, tab)));
   }

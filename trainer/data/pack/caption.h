@@ -8,8 +8,9 @@
 
 namespace mm::data {
 
-// "animals/birds/emperor_penguin_01.png" -> "animals birds emperor penguin": split at everything that is no letter and where a small letter
-// meets a capital one; lower case; single letters dropped; each word once. A path without such words gives its name as it is.
+// "animals/birds/emperor_penguin_01.png" -> "animals birds emperor penguin": split at everything that is no letter and where a
+// small letter meets a capital one; lower case; single letters dropped; each word once. A path without such words gives its
+// name as it is.
 std::string caption_of_path(std::string_view relative_path);
 
 // Lines "PATH<tab>CAPTION", paths relative to the source folder. Throws a usage Error that names file and line.

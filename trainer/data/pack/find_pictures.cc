@@ -45,14 +45,16 @@ void add_source(const std::string& source, std::vector<PictureFile>& files) {
 
 bool has_picture_name(const std::string& path) {
   std::string extension = fs::path(path).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg" || extension == ".webp" || extension == ".gif";
 }
 
 std::vector<PictureFile> find_pictures(const std::vector<std::string>& sources) {
   std::vector<PictureFile> files;
   for (const std::string& source : sources) add_source(source, files);
-  std::stable_sort(files.begin(), files.end(), [](const PictureFile& a, const PictureFile& b) { return a.relative < b.relative; });
+  std::stable_sort(files.begin(), files.end(),
+                   [](const PictureFile& a, const PictureFile& b) { return a.relative < b.relative; });
   std::unordered_set<std::string> taken;
   for (PictureFile& file : files) {
     const std::string wanted = key_of(file.relative);

@@ -20,7 +20,8 @@ void add_picture(Inspection& inspection, const std::string& bytes) {
   std::array<uint64_t, 3> sums{};
   for (size_t i = 0; i < image.rgb.size(); i += 3)
     for (size_t k = 0; k < 3; ++k) sums[k] += image.rgb[i + k];
-  for (size_t k = 0; k < 3; ++k) inspection.mean_rgb[k] = static_cast<double>(sums[k]) / static_cast<double>(image.rgb.size() / 3);
+  for (size_t k = 0; k < 3; ++k)
+    inspection.mean_rgb[k] = static_cast<double>(sums[k]) / static_cast<double>(image.rgb.size() / 3);
 }
 
 void inspect_parts(const Dataset& dataset, int64_t sample, Inspection& inspection) {
@@ -59,7 +60,8 @@ Inspection inspect_picture(const std::string& path) {
   try {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) throw data_error("not a regular file");
-    if (std::filesystem::file_size(path, ignored) > static_cast<uintmax_t>(largest_image_file)) throw data_error("larger than 256 MiB");
+    if (std::filesystem::file_size(path, ignored) > static_cast<uintmax_t>(largest_image_file))
+      throw data_error("larger than 256 MiB");
     add_picture(inspection, read_file(path));
   } catch (const Error& error) {
     inspection.reason = error.what();

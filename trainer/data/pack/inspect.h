@@ -15,11 +15,11 @@ struct Inspection {
   std::string key;
   std::string reason;  // empty: nothing wrong
   int64_t pictures = 0;
-  int width = 0, height = 0;            // of the first picture, upright
-  std::array<double, 3> mean_rgb{};     // of the first picture, alpha on white
-  int64_t caption_bytes = -1;           // -1: no txt
+  int width = 0, height = 0;         // of the first picture, upright
+  std::array<double, 3> mean_rgb{};  // of the first picture, alpha on white
+  int64_t caption_bytes = -1;        // -1: no txt
   bool repaired_text = false;
-  bool unrelated = false;               // has no part that training reads
+  bool unrelated = false;  // has no part that training reads
 };
 
 Inspection inspect_picture(const std::string& path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on many threads, results in order: produce(i) runs on any thread, consume(i, result) on the caller's, for i = 0, 1, 2, ... At most
-// `window` results wait. The first exception of either stops all and is rethrown.
+// Work on many threads, results in order: produce(i) runs on any thread, consume(i, result) on the caller's, for i = 0, 1, 2,
+// ... At most `window` results wait. The first exception of either stops all and is rethrown.
 #pragma once
 
 #include <condition_variable>

@@ -41,7 +41,8 @@ std::string read_picture(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw system_error("open", errno, exit_status::data);
   if (!S_ISREG(status.st_mode)) throw data_error("not a regular file");
-  if (status.st_size > largest_file) throw data_error(fmt::format("{} bytes are more than the limit of {}", status.st_size, largest_file));
+  if (status.st_size > largest_file)
+    throw data_error(fmt::format("{} bytes are more than the limit of {}", status.st_size, largest_file));
   return read_file(path);
 }
 
@@ -87,7 +88,8 @@ PackResult pack(const PackOptions& options, const PackProgress& progress) {
       files.size(), threads, static_cast<size_t>(threads) * 16, [&](size_t i) { return pack_one(files[i], options, captions); },
       [&](size_t i, Packed packed) {
         if (packed.rejected.empty()) {
-          (packed.held_out ? heldout : train).add(files[i].key, {{"png", std::move(packed.png)}, {"txt", std::move(packed.caption)}});
+          (packed.held_out ? heldout : train)
+              .add(files[i].key, {{"png", std::move(packed.png)}, {"txt", std::move(packed.caption)}});
         } else {
           ++result.rejected;
           progress.rejected(files[i].path, packed.rejected);
@@ -100,7 +102,8 @@ PackResult pack(const PackOptions& options, const PackProgress& progress) {
   result.heldout = heldout.samples();
   result.shards = train.shards() + heldout.shards();
   result.bytes = train.bytes() + heldout.bytes();
-  if (result.train + result.heldout == 0) throw data_error(fmt::format("pack: none of {} pictures could be packed", result.pictures));
+  if (result.train + result.heldout == 0)
+    throw data_error(fmt::format("pack: none of {} pictures could be packed", result.pictures));
   folder.publish();
   return result;
 }

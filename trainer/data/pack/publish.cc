@@ -5,10 +5,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
+#include <string_view>
 
 #include "common/error.h"
 
@@ -22,9 +24,20 @@ void fsync_folder(const fs::path& folder) {
   if (!fd || ::fsync(fd.get()) != 0) throw system_error("pack: fsync folder " + folder.string(), errno);
 }
 
+// train-00000.tar, heldout-00000.tar
+bool is_shard_name(std::string_view name) {
+  if (name.starts_with("train-"))
+    name.remove_prefix(6);
+  else if (name.starts_with("heldout-"))
+    name.remove_prefix(8);
+  else
+    return false;
+  return name.size() == 9 && name.ends_with(".tar") &&
+         std::all_of(name.begin(), name.begin() + 5, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 // Whether there is something to exchange. Refuses what is not ours to remove.
 bool holds_shards(const fs::path& folder, bool replace) {
-  static const std::regex shard("(train|heldout)-[0-9]{5}\\.tar");
   std::error_code error;
   if (!fs::exists(folder, error)) return false;
   if (!fs::is_directory(folder, error)) throw usage_error("pack: " + folder.string() + " is there already and is no folder");
@@ -32,7 +45,7 @@ bool holds_shards(const fs::path& folder, bool replace) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     any = true;
     if (!replace) throw usage_error("pack: " + folder.string() + " is not empty; --replace replaces the shards in it");
-    if (!entry.is_regular_file() || !std::regex_match(entry.path().filename().string(), shard))
+    if (!entry.is_regular_file() || !is_shard_name(entry.path().filename().string()))
       throw usage_error("pack: " + entry.path().string() + " is no shard of a pack; the folder is left as it is");
   }
   return any;

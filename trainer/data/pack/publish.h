@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder that appears whole or not at all. It is filled as ".NAME.packing" beside its final place, under a lock, and renamed there when
-// complete. What a killed writer left is removed by the next; two writers at once are refused. An old folder is exchanged for the new
-// one in a single step, and only when it holds nothing but shards.
+// A folder that appears whole or not at all. It is filled as ".NAME.packing" beside its final place, under a lock, and renamed
+// there when complete. What a killed writer left is removed by the next; two writers at once are refused. An old folder is
+// exchanged for the new one in a single step, and only when it holds nothing but shards.
 #pragma once
 
 #include <string>

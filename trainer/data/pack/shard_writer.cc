@@ -30,7 +30,8 @@ void ShardWriter::write(const std::string& bytes) {
 void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::string, std::string>>& parts) {
   std::string archive;
   for (const auto& [name, content] : parts) append_tar_member(archive, key + "." + name, content);
-  if (fd_ && (shard_samples_ >= limits_.samples || shard_bytes_ + static_cast<int64_t>(archive.size()) + 1024 > limits_.bytes)) close();
+  if (fd_ && (shard_samples_ >= limits_.samples || shard_bytes_ + static_cast<int64_t>(archive.size()) + 1024 > limits_.bytes))
+    close();
   if (!fd_) {
     path_ = fmt::format("{}/{}-{:05}.tar", folder_, prefix_, shards_++);
     fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));

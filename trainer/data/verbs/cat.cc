@@ -23,14 +23,18 @@ void print_sample(const Arguments& arguments, const Dataset& dataset, int64_t sa
   std::string line;
   for (const Part& part : dataset.parts(sample)) {
     const std::string& name = dataset.part_name(part);
-    if (arguments.json) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", json_string(name), part.size);
-    else line += fmt::format("  {} {}", printable(name), part.size);
+    if (arguments.json)
+      line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", json_string(name), part.size);
+    else
+      line += fmt::format("  {} {}", printable(name), part.size);
   }
   std::string text;
   for (const Part& part : dataset.parts(sample))
     if (dataset.part_name(part) == "txt") text = read_part(dataset, sample, part);
-  if (arguments.json) fmt::print("{{\"key\": {}, \"parts\": {{{}}}, \"text\": {}}}\n", json_string(key), line, json_string(text));
-  else fmt::print("{}{}  {}\n", printable(key), line, printable(text));
+  if (arguments.json)
+    fmt::print("{{\"key\": {}, \"parts\": {{{}}}, \"text\": {}}}\n", json_string(key), line, json_string(text));
+  else
+    fmt::print("{}{}  {}\n", printable(key), line, printable(text));
 }
 
 int run_cat(const Arguments& arguments) {
@@ -49,7 +53,8 @@ int run_cat(const Arguments& arguments) {
         if (std::fwrite(content.data(), 1, content.size(), stdout) != content.size()) throw system_error("cat: write", errno);
         return exit_status::ok;
       }
-    throw usage_error(fmt::format("cat: {}: sample {} has no part {}", arguments.shard, printable(dataset.key(i)), arguments.part));
+    throw usage_error(
+        fmt::format("cat: {}: sample {} has no part {}", arguments.shard, printable(dataset.key(i)), arguments.part));
   }
   if (!found && !arguments.key.empty()) throw usage_error(fmt::format("cat: {}: no sample {}", arguments.shard, arguments.key));
   return exit_status::ok;
@@ -62,7 +67,8 @@ Verb add_cat(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("SHARD", arguments->shard, "a tar file")->required();
   CLI::Option* key = command->add_option("KEY", arguments->key, "only this sample");
-  command->add_option("--part", arguments->part, "write this part of the sample (\"png\", \"txt\") to stdout, as it is")->needs(key);
+  command->add_option("--part", arguments->part, "write this part of the sample (\"png\", \"txt\") to stdout, as it is")
+      ->needs(key);
   command->add_flag("--json", arguments->json, "print a JSON line for each sample");
   return {command, [arguments] { return run_cat(*arguments); }};
 }

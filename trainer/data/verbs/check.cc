@@ -41,12 +41,15 @@ void report(const Arguments& arguments, const std::string& file, const Inspectio
     if (!ok) fmt::print("{}: {}: {}\n", printable(file), printable(i.key), printable(i.reason));
     return;
   }
-  std::string line = fmt::format("{{\"file\": {}, \"key\": {}, \"status\": \"{}\"", json_string(file), json_string(i.key), ok ? "ok" : "reject");
+  std::string line = fmt::format("{{\"file\": {}, \"key\": {}, \"status\": \"{}\"", json_string(file), json_string(i.key),
+                                 ok ? "ok" : "reject");
   if (ok && i.pictures > 0)
-    line += fmt::format(", \"width\": {}, \"height\": {}, \"mean_rgb\": [{:.3f}, {:.3f}, {:.3f}]", i.width, i.height, i.mean_rgb[0], i.mean_rgb[1], i.mean_rgb[2]);
+    line += fmt::format(", \"width\": {}, \"height\": {}, \"mean_rgb\": [{:.3f}, {:.3f}, {:.3f}]", i.width, i.height,
+                        i.mean_rgb[0], i.mean_rgb[1], i.mean_rgb[2]);
   else
     line += ", \"width\": null, \"height\": null, \"mean_rgb\": null";
-  fmt::print("{}, \"reason\": {}, \"pictures\": {}}}\n", line, json_string(i.unrelated ? "no part that training reads" : i.reason), i.pictures);
+  fmt::print("{}, \"reason\": {}, \"pictures\": {}}}\n", line,
+             json_string(i.unrelated ? "no part that training reads" : i.reason), i.pictures);
 }
 
 // By name, or by the magic of ustar where the name says nothing.
@@ -74,7 +77,8 @@ std::vector<std::string> expand(const std::vector<std::string>& paths) {
     std::vector<std::string> found;
     for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
       const std::string name = at->path().filename().string();
-      if (!name.starts_with('.') && !at->is_directory() && (has_picture_name(name) || name.ends_with(".tar"))) found.push_back(at->path().string());
+      if (!name.starts_with('.') && !at->is_directory() && (has_picture_name(name) || name.ends_with(".tar")))
+        found.push_back(at->path().string());
     }
     if (error) throw usage_error("check: walk " + path + ": " + error.message());
     std::sort(found.begin(), found.end());

@@ -55,17 +55,23 @@ int run_stats(const Arguments& arguments) {
   const Spread width = spread_of(widths), height = spread_of(heights), caption = spread_of(captions);
   if (arguments.json) {
     std::string names;
-    for (const auto& [name, count] : parts) names += fmt::format("{}{}: {}", names.empty() ? "" : ", ", json_string(name), count);
+    for (const auto& [name, count] : parts)
+      names += fmt::format("{}{}: {}", names.empty() ? "" : ", ", json_string(name), count);
     const auto triple = [](const Spread& s) { return fmt::format("[{}, {}, {}]", s.least, s.median, s.most); };
-    fmt::print("{{\"shards\": {}, \"samples\": {}, \"bytes\": {}, \"unusable\": {}, \"pictures\": {}, \"parts\": {{{}}}, \"width\": {}, \"height\": {}, "
-               "\"caption_bytes\": {}, \"invalid_utf8\": {}}}\n",
-               dataset.shards().size(), dataset.samples(), bytes, rejected, pictures, names, triple(width), triple(height), triple(caption), repaired);
+    fmt::print(
+        "{{\"shards\": {}, \"samples\": {}, \"bytes\": {}, \"unusable\": {}, \"pictures\": {}, \"parts\": {{{}}}, \"width\": "
+        "{}, \"height\": {}, "
+        "\"caption_bytes\": {}, \"invalid_utf8\": {}}}\n",
+        dataset.shards().size(), dataset.samples(), bytes, rejected, pictures, names, triple(width), triple(height),
+        triple(caption), repaired);
     return exit_status::ok;
   }
-  fmt::print("shards          {}\nsamples         {} ({} unusable)\nbytes           {}\npictures        {}\n", dataset.shards().size(), dataset.samples(), rejected,
-             bytes, pictures);
+  fmt::print("shards          {}\nsamples         {} ({} unusable)\nbytes           {}\npictures        {}\n",
+             dataset.shards().size(), dataset.samples(), rejected, bytes, pictures);
   for (const auto& [name, count] : parts) fmt::print("  part {:<9} {}\n", printable(name), count);
-  const auto line = [](const char* what, const Spread& s) { fmt::print("{:<15} {} to {}, median {}\n", what, s.least, s.most, s.median); };
+  const auto line = [](const char* what, const Spread& s) {
+    fmt::print("{:<15} {} to {}, median {}\n", what, s.least, s.most, s.median);
+  };
   line("width", width);
   line("height", height);
   line("caption bytes", caption);
