@@ -116,6 +116,7 @@ void Agent::load_state() {
     const auto state = nlohmann::json::parse(read_file(state_path_));
     if (state.at("boot") != boot_id()) return;  // nothing of it is there any more
     health_.state_from_text(state.at("health"));
+    for (const auto& [id, nodes] : state.at("needed").items()) jobs_.set_needed(id, nodes.get<int>());
     c_.registry = registry_from_json(state.at("jobs").dump());
     if (!c_.registry.empty()) log::info("{} jobs are taken over from the agent before", c_.registry.size());
   } catch (const std::exception& e) {
@@ -131,7 +132,10 @@ void Agent::save_soon() {
 
 void Agent::save_now() {
   save_pending_ = false;
-  const nlohmann::json state = {{"boot", boot_id()}, {"health", health_.state_to_text()}, {"jobs", nlohmann::json::parse(registry_to_json(c_.registry))}};
+  const nlohmann::json state = {{"boot", boot_id()},
+                                {"health", health_.state_to_text()},
+                                {"needed", jobs_.needed()},
+                                {"jobs", nlohmann::json::parse(registry_to_json(c_.registry))}};
   c_.loop.work(Loop::Pool::disk, [path = state_path_, text = state.dump()]() -> Loop::Action {
     write_file_durably(path, text);
     return {};
@@ -172,7 +176,10 @@ void Agent::asked(const std::string& from, const KeyValues& message, const Mesh:
         if (!c_.mesh.book().contains(n)) learn_slurm();
       jobs_.add_from_peer(message);
     } else if (verb == "jobend") {
+      if (const int64_t needed = get_int(message, "NEEDED", 0); needed > 0) jobs_.set_needed(job, static_cast<int>(needed));
       jobs_.ended(job, restarts);
+    } else if (verb == "left") {
+      jobs_.left(job, restarts, from);
     } else if (verb == "teardown") {
       return reply({{"OK", "1"}, {"KILLED", std::to_string(jobs_.tear_down(job, restarts))}});
     } else if (verb == "hang") {

@@ -19,6 +19,7 @@ constexpr milliseconds look_period{5000};
 constexpr milliseconds idle_verify_period{60000};
 constexpr milliseconds verify_retry{2000};
 constexpr milliseconds ending_grace{10000};
+constexpr size_t most_remembered = 1000;  // jobs
 
 bool still_runs_here(const JobRecord& record, const Job& job, const std::string& node) {
   return record.restarts == job.restarts && (record.state == "RUNNING" || record.state == "SUSPENDED" || record.state == "CONFIGURING") &&
@@ -48,6 +49,9 @@ void Jobs::add_from_peer(const KeyValues& message) { add(job_from_message(messag
 
 void Jobs::add(Job job) {
   const std::string id = job.id;
+  if (disowned_.contains(fmt::format("{}.{}", id, job.restarts))) return;
+  if (const auto needed = needed_.find(id); needed != needed_.end() && job.restarts > 0)
+    job.spares = std::max(0, static_cast<int>(job.nodes.size()) - needed->second);
   const auto at = c_.registry.find(id);
   if (at != c_.registry.end()) {
     Job& known = at->second;
@@ -179,6 +183,12 @@ void Jobs::verdict(const std::string& id, const std::optional<JobRecord>& record
     return;
   }
   const bool had_ranks = job.has_live_task();
+  if (record && record->state == "RUNNING" && record->restarts == job.restarts) {
+    if (disowned_.size() >= most_remembered) disowned_.erase(disowned_.begin());
+    disowned_.insert(fmt::format("{}.{}", id, job.restarts));
+    const KeyValues out = {{"VERB", "left"}, {"JOB", id}, {"RESTARTS", std::to_string(job.restarts)}};
+    c_.ask_all(job.nodes, out, announce_deadline, [](const Context::Answers&) {});
+  }
   const int killed = ranks_.tear_down(job);
   if (had_ranks)
     events_.publish(job, {{"EVENT", "killed"},
@@ -222,6 +232,18 @@ void Jobs::look_after() {
   }
   for (const std::string& id : idle) verify(id, false);
   for (const Job& job : lost) requeue(job);
+}
+
+void Jobs::set_needed(const std::string& id, int nodes) {
+  if (needed_.size() >= most_remembered) needed_.erase(needed_.begin());
+  needed_[id] = nodes;
+}
+
+void Jobs::left(const std::string& id, int restarts, const std::string& node) {
+  const auto at = c_.registry.find(id);
+  if (at == c_.registry.end() || at->second.restarts != restarts || at->second.batch_node == node) return;
+  std::erase(at->second.nodes, node);
+  c_.registry_changed();
 }
 
 int Jobs::tear_down(const std::string& id, int restarts) {

@@ -6,7 +6,8 @@
 // missed that asks Slurm: a job none of whose ranks are here is looked up once a minute.
 //
 // Return of a node that was cut off: it asks Slurm about each of its jobs. Where the job is gone, runs elsewhere or again (another restart
-// count), everything that it left here is killed; where it is still ours, the steps that were killed meanwhile are, as the others tell.
+// count), everything that it left here is killed, and the job's other nodes are told that this one is out; where it is still ours, the steps
+// that were killed meanwhile are, as the others tell.
 //
 // Batch node lost (sequence R): a job would stay RUNNING without a script. One agent (the first live node of the job, in its order) does,
 // after the node is down: requeue; then all agents kill the job's ranks and slurmstepds; when the job is pending, it is released without the
@@ -39,6 +40,11 @@ class Jobs {
   void verify_all();
   // `node` is down in Slurm by our verdict: jobs that had their batch script there are requeued, if that is for this agent to do.
   void batch_node_lost(const std::string& node);
+  // A node of the job found that it is no longer one.
+  void left(const std::string& job, int restarts, const std::string& node);
+  // A requeued job needs so many nodes; what it has beyond them are its spares, now and after the next requeue.
+  void set_needed(const std::string& job, int nodes);
+  const std::map<std::string, int>& needed() const { return needed_; }
   // Ends what the run `restarts` of the job has left here; answers how much that was.
   int tear_down(const std::string& job, int restarts);
 
@@ -67,6 +73,8 @@ class Jobs {
   std::map<std::string, Batch> batches_;
   std::set<std::string> ending_, requeueing_, verifying_;
   std::map<std::string, Clock::time_point> last_verified_;
+  std::map<std::string, int> needed_;
+  std::set<std::string> disowned_;  // runs of jobs ("ID.RESTARTS") that this node is out of
   Timer timer_;
 };
 

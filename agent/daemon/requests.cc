@@ -61,7 +61,7 @@ void Agent::local_request(ClientId client, const Peer& peer, const KeyValues& me
   if (verb == "watch") {
     const Job& job = job_for(peer, get(message, "JOB"));
     events_.watch(client, job.id);
-    return ok();
+    return answer(client, {{"OK", "1"}, {"SPARES", std::to_string(job.spares)}});
   }
   if (verb == "kill") {
     const Job& job = job_for(peer, get(message, "JOB"));

@@ -100,7 +100,9 @@ void Jobs::finish(const Job& job, const std::string& how) {
   const std::string text = fmt::format("job {}: its batch node {} is lost; it {}", job.id, job.batch_node, how);
   log::info("{}", text);
   events_.publish(job, {{"EVENT", "requeue"}, {"EVIDENCE", text}});
-  const KeyValues end = {{"VERB", "jobend"}, {"JOB", job.id}, {"RESTARTS", std::to_string(job.restarts)}};
+  const int needed = static_cast<int>(job.nodes.size()) - job.spares;
+  set_needed(job.id, needed);
+  const KeyValues end = {{"VERB", "jobend"}, {"JOB", job.id}, {"RESTARTS", std::to_string(job.restarts)}, {"NEEDED", std::to_string(needed)}};
   c_.ask_all(job.nodes, end, end_deadline, [](const Context::Answers&) {});
   ended(job.id, job.restarts);
 }

@@ -100,7 +100,14 @@ Slurm::Released Slurm::release(const std::string& id, int restarts, const std::s
   if (now->state != "PENDING") return Released::not_yet;
   std::vector<std::string> argv = {"scontrol", "update", "jobid=" + id, "StartTime=now",
                                    "ExcNodeList=" + merge_hostlists(now->excluded, exclude), "ReqNodeList="};
-  if (least_nodes < most_nodes) argv.push_back(fmt::format("NumNodes={}-{}", least_nodes, most_nodes));
+  if (least_nodes < most_nodes) {
+    argv.push_back(fmt::format("NumNodes={}-{}", least_nodes, most_nodes));
+    const int tasks = now->tasks_per_node > 0 ? now->tasks_per_node * least_nodes : now->tasks * least_nodes / most_nodes;
+    if (tasks > 0 && tasks < now->tasks) {
+      argv.push_back(fmt::format("NumTasks={}", tasks));
+      argv.push_back(fmt::format("NumCPUs={}", tasks * std::max(1, now->cpus_per_task)));
+    }
+  }
   change(argv);
   return Released::done;
 }

@@ -29,9 +29,10 @@ class Slurm {
   // The node is drained, then down (unreachable). Returns as drain.
   std::string drain_and_down(const std::string& node, const std::string& reason) const;
 
-  // The job's run number `restarts` has lost its batch script with `lost_node`. Steps 1 and 2 of a requeue: see agent/daemon/requeue.cc.
+  // The two halves of a requeue of the job's run number `restarts`, see agent/daemon/jobs.h.
   void requeue(const std::string& job, int restarts) const;
-  // True once it is done; false where the job is not pending yet (or runs again already).
+  // Lets the pending job start at once, without the excluded nodes and with fewer nodes where it had spares. Its number of tasks is made to
+  // fit the fewest nodes: Slurm holds a job whose tasks cannot fit.
   enum class Released { done, not_yet, gone };
   Released release(const std::string& job, int restarts, const std::string& exclude, int least_nodes, int most_nodes) const;
   void cancel(const std::string& job) const;

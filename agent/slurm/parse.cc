@@ -99,6 +99,9 @@ std::optional<JobRecord> parse_job(std::string_view text) {
     if (!nodes.empty()) job.nodes = expand_hostlist(nodes);
     job.batch_host = word(line, "BatchHost");
     job.excluded = word(line, "ExcNodeList");
+    job.tasks = static_cast<int>(number(word(line, "NumTasks")));
+    job.tasks_per_node = static_cast<int>(number(word(line, "NtasksPerN:B:S:C")));
+    job.cpus_per_task = static_cast<int>(number(word(line, "CPUs/Task"), 1));
     return job;
   }
   return std::nullopt;

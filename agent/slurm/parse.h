@@ -34,6 +34,7 @@ struct JobRecord {
   std::vector<std::string> nodes;  // empty where it has none
   std::string batch_host;
   std::string excluded;  // host list; empty: none
+  int tasks = 0, tasks_per_node = 0, cpus_per_task = 1;  // 0: not stated
 };
 std::optional<JobRecord> parse_job(std::string_view text);
 
