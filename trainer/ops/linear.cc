@@ -7,21 +7,23 @@
 namespace mm::ops {
 namespace {
 
-// Products smaller than this are one tile's worth of work; larger ones are cut, at most to tiles of `largest_tile` squared,
-// which keep the packing of the operands a small part of the product.
+// A product is cut to tiles of at most 256 by 256, large enough that packing the operands is a small part of the work, and
+// small ones to two tiles where there is work enough for both. The longer side gets an even number of parts, so that two
+// threads share it evenly.
 constexpr int64_t largest_tile = 256;
-constexpr int64_t worth_a_tile = 8'000'000;  // multiplications and additions
+constexpr int64_t worth_two_tiles = 16'000'000;  // floating-point operations
 
 struct Tiles {
   Cut rows, columns;
 };
 Tiles cut_product(int64_t m, int64_t n, int64_t k) {
-  const int64_t work = 2 * m * n * k;
-  const auto target = [&](int64_t extent) {
-    // halves of an extent that would be one tile, where there is work enough for two
-    return extent <= largest_tile && work >= 2 * worth_a_tile ? std::max<int64_t>(64, (extent + 1) / 2) : largest_tile;
+  const auto longer = [&](int64_t extent) {
+    int64_t parts = (extent + largest_tile - 1) / largest_tile;
+    if (parts == 1 && extent >= 64 && 2 * m * n * k >= worth_two_tiles) parts = 2;
+    if (parts > 1) parts += parts % 2;
+    return Cut::into(extent, parts);
   };
-  return m >= n ? Tiles{Cut(m, target(m)), Cut(n, largest_tile)} : Tiles{Cut(m, largest_tile), Cut(n, target(n))};
+  return m >= n ? Tiles{longer(m), Cut(n, largest_tile)} : Tiles{Cut(m, largest_tile), longer(n)};
 }
 
 }  // namespace

@@ -11,10 +11,15 @@ namespace mm::ops {
 
 using tensor::ThreadPool;
 
-// [0, n) in nearly equal parts of at most `largest`.
+// [0, n) in nearly equal parts.
 struct Cut {
   int64_t n, parts;
-  Cut(int64_t extent, int64_t largest) : n(extent), parts((extent + largest - 1) / largest) {}
+  Cut(int64_t extent, int64_t largest) : n(extent), parts((extent + largest - 1) / largest) {}  // each at most `largest`
+  static Cut into(int64_t extent, int64_t parts) {
+    Cut cut(extent, std::max<int64_t>(1, extent));
+    cut.parts = parts;
+    return cut;
+  }
   int64_t begin(int64_t part) const { return n * part / parts; }
   int64_t end(int64_t part) const { return n * (part + 1) / parts; }
 };
