@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -45,7 +46,8 @@ struct Place {
   bool has_tasks = false;
 };
 
-Place place_of(spank_t spank) {
+// SLURMD_NODENAME is this node's in the environment of a task only: before, it is what srun was started with, the batch node's.
+Place place_of(spank_t spank, bool in_task) {
   Place p;
   p.job = item<uint32_t>(spank, S_JOB_ID, 0);
   p.step = item<uint32_t>(spank, S_JOB_STEPID, 0);
@@ -54,12 +56,14 @@ Place place_of(spank_t spank) {
   p.has_tasks = p.step < last_real_step;
   p.nodes = expand_hostlist(variable(spank, p.has_tasks ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST").value_or(""));
   const uint32_t index = item<uint32_t>(spank, S_JOB_NODEID, 0);
-  if (const auto name = variable(spank, "SLURMD_NODENAME"); name && !name->empty())
-    p.node = *name;
-  else if (index < p.nodes.size())
-    p.node = p.nodes[index];
+  const std::string host = this_node();
+  const std::string told = in_task ? variable(spank, "SLURMD_NODENAME").value_or("") : "";
+  if (!told.empty())
+    p.node = told;
+  else if (std::find(p.nodes.begin(), p.nodes.end(), host) != p.nodes.end() || index >= p.nodes.size())
+    p.node = host;
   else
-    p.node = this_node();
+    p.node = p.nodes[index];
   return p;
 }
 
@@ -134,7 +138,7 @@ AgentLink& agent_link() {
 void step_task_environment(spank_t spank) {
   const std::optional<Record> record = record_of(spank);
   if (!record) return;
-  const Place place = place_of(spank);
+  const Place place = place_of(spank, true);
   if (!place.is_script && !place.has_tasks) return;
   if (record->refused && place.has_tasks) ::_exit(1);  // srun has said why
   std::string problem;
@@ -160,7 +164,7 @@ void step_task_environment(spank_t spank) {
 void step_task_started(spank_t spank) {
   const std::optional<Record> record = record_of(spank);
   if (!record) return;
-  const Place place = place_of(spank);
+  const Place place = place_of(spank, false);
   std::string problem;
   const Site site = site_settings(problem);
   if (!problem.empty()) slurm_info("mm-train: site settings: %s", problem.c_str());
@@ -192,7 +196,7 @@ void step_task_started(spank_t spank) {
 void step_task_ended(spank_t spank) {
   const std::optional<Record> record = record_of(spank);
   if (!record) return;
-  const Place place = place_of(spank);
+  const Place place = place_of(spank, false);
   if (!place.has_tasks) return;
   std::string problem;
   const Site site = site_settings(problem);
