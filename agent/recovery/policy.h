@@ -29,7 +29,7 @@ struct RankExit {
 };
 
 struct Incident {
-  int64_t id = 0;
+  std::string id;  // unique
   std::string klass, node, device, severity, action, evidence;
   int rank = -1;
 };

@@ -35,6 +35,7 @@ bool AgentLink::watch() {
       why_not_ = get(answer, "ERROR", "agent refused to be watched");
       return false;
     }
+    if (const int64_t spares = get_int(answer, "SPARES", -1); spares >= 0) spares_ = static_cast<int>(spares);
     watch_ = std::move(client);
   } catch (const Error& e) {
     why_not_ = e.what();

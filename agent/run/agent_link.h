@@ -17,11 +17,13 @@ class AgentLink {
  public:
   AgentLink(std::string socket, std::string job) : socket_(std::move(socket)), job_(std::move(job)) {}
 
-  // Tries to begin watching; true where it does (already). `why_not` says why where it does not.
+  // Tries to begin watching; true where it does (already); why_not() says why where it does not.
   bool watch();
   bool watching() const { return watch_ != nullptr; }
   int fd() const { return watch_ ? watch_->fd() : -1; }
   const std::string& why_not() const { return why_not_; }
+  // As the agent told it when the watch began.
+  std::optional<int> spares() const { return spares_; }
   // What has arrived. Stops watching where the agent has gone.
   std::vector<KeyValues> events();
 
@@ -42,6 +44,7 @@ class AgentLink {
 
   std::string socket_, job_, why_not_;
   std::unique_ptr<AgentClient> watch_;
+  std::optional<int> spares_;
 };
 
 }  // namespace mm::run

@@ -31,7 +31,7 @@ double real(const KeyValues& values, const char* key, double otherwise) {
 }  // namespace
 
 recovery::Incident incident_of(const KeyValues& event) {
-  return {get_int(event, "ID", 0), get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
+  return {get(event, "ORIGIN") + "/" + get(event, "ID"), get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
           get(event, "SEVERITY"),  get(event, "ACTION"), get(event, "EVIDENCE"), static_cast<int>(get_int(event, "RANK", -1))};
 }
 
@@ -70,6 +70,7 @@ void Launch::add_exit(const recovery::RankExit& exit, double when, double now) {
 }
 
 void Launch::take(const KeyValues& event, double now) {
+  if (stopped_) return;
   const std::string kind = get(event, "EVENT"), node = get(event, "NODE");
   const double when = real(event, "TIME", now);
   const int rank = static_cast<int>(get_int(event, "RANK", -1));
@@ -97,6 +98,7 @@ void Launch::take(const KeyValues& event, double now) {
 }
 
 void Launch::take(const SrunNews& news, double now) {
+  if (stopped_) return;
   if (news.step && !told_) step_id_ = step_number(*news.step);
   for (const recovery::RankExit& exit : news.exits) add_exit(exit, now, now);
   if (news.failure == recovery::SrunFailure::none || evidence_.srun_failure == recovery::SrunFailure::controller) return;

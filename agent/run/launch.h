@@ -29,6 +29,8 @@ class Launch {
   void take(const SrunNews& news, double now);
   void srun_ended(int shell_status, double now);
   void tell_step(const std::string& step_id);
+  // It has been stopped: what still arrives about it means nothing.
+  void stop() { stopped_ = true; }
 
   // The evidence, with waited_ms as of `now`.
   const recovery::Evidence& evidence(double now);
@@ -49,6 +51,7 @@ class Launch {
   int ranks_;
   int64_t last_step_;
   std::optional<int64_t> step_id_;
+  bool stopped_ = false;
   bool told_ = false;  // by srun itself, not guessed
   recovery::Evidence evidence_;
   std::optional<double> symptom_at_, fault_time_;

@@ -102,6 +102,11 @@ void Ledger::book(double until, std::optional<Resumed> at) {
   open_.reset();
 }
 
+void Ledger::abandon() {
+  path_.clear();
+  open_.reset();
+}
+
 std::string Ledger::close(const std::string& outcome, double now) {
   if (open_)
     book(now, std::nullopt);

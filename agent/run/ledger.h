@@ -28,6 +28,8 @@ class Ledger {
   bool stepped(int64_t step, int64_t resumed, double now);
   // A launch ends for `action`, at `now`; the fault was at `fault_time`.
   void fault(const recovery::Action& action, double fault_time, double now);
+  // Writes nothing any more: another run keeps the books.
+  void abandon();
   // The run is over. Returns its last line: restarts, time of training, time lost by cause.
   std::string close(const std::string& outcome, double now);
 

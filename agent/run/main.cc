@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 
+#include "agent/run/agent_link.h"
 #include "agent/run/options.h"
 #include "agent/run/supervisor.h"
 #include "common/error.h"
@@ -43,7 +44,13 @@ int run(int argc, char** argv) {
   }
   if (dashes < end) options.command.assign(dashes + 1, end);
   if (options.command.empty()) throw mm::usage_error("no command: say it after --, as in: mm-run -- mm-trainer job.toml");
-  mm::run::Plan plan = mm::run::make_plan(options, [](const char* name) -> const char* { return std::getenv(name); });
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  const auto spares_left = [](const std::string& socket, const std::string& job) {
+    mm::run::AgentLink agent(socket, job);
+    agent.watch();
+    return agent.spares();
+  };
+  mm::run::Plan plan = mm::run::make_plan(options, environment, spares_left);
   return mm::run::Supervisor(std::move(plan)).run();
 }
 

@@ -29,15 +29,16 @@ std::optional<int> number_of(const Environment& environment, const char* name) {
   return value;
 }
 
-int tasks_per_node(const Options& options, const Environment& environment) {
+int tasks_per_node(const Options& options, const Environment& environment, int used_nodes) {
   if (options.ntasks_per_node) return *options.ntasks_per_node;
   if (const auto n = number_of(environment, "SLURM_NTASKS_PER_NODE")) return *n;
   const auto tasks = number_of(environment, "SLURM_NTASKS"), nodes = number_of(environment, "SLURM_NNODES");
   if (!tasks || !nodes) return 1;
-  if (*tasks % *nodes != 0)
-    throw usage_error(fmt::format(
-        "the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
-  return *tasks / *nodes;
+  if (*tasks % *nodes == 0) return *tasks / *nodes;
+  // After a requeue the tasks may count only for the nodes that are needed.
+  if (*tasks % used_nodes == 0) return *tasks / used_nodes;
+  throw usage_error(
+      fmt::format("the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
 }
 
 void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
@@ -58,15 +59,19 @@ void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
 
 }  // namespace
 
-Plan make_plan(const Options& options, const Environment& environment) {
+Plan make_plan(const Options& options, const Environment& environment, const SparesLeft& spares_left) {
   Plan plan;
   plan.job_id = text_of(environment, "SLURM_JOB_ID");
-  if (plan.job_id.empty())
-    throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
+  if (plan.job_id.empty()) throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
   if (environment("SLURM_HET_SIZE") != nullptr || environment("SLURM_JOB_ID_HET_GROUP_0") != nullptr)
     throw usage_error(fmt::format("job {} is heterogeneous, which mm-run does not support", plan.job_id));
   plan.allocation = expand_hostlist(text_of(environment, "SLURM_JOB_NODELIST"));
   if (plan.allocation.empty()) throw usage_error("SLURM_JOB_NODELIST is empty: not inside a Slurm job");
+  if (text_of(environment, "SLURM_RESTART_COUNT") != "0") plan.requeues = number_of(environment, "SLURM_RESTART_COUNT").value_or(0);
+  plan.node = this_node();
+  plan.agent_socket = text_of(environment, "MM_AGENT_SOCKET");
+  if (plan.agent_socket.empty() || options.config)
+    plan.agent_socket = agent_socket_path(load_site(options.config.value_or(Site::default_path)).run_dir, plan.node);
 
   Spec spec;
   spec.kind = Spec::Kind::off;
@@ -78,18 +83,14 @@ Plan make_plan(const Options& options, const Environment& environment) {
     spec.kind = Spec::Kind::file;
     spec.job = load_job(*options.job_file);
   }
-  count_nodes(options, options.spares.value_or(spec.job.recovery.spares), plan);
-  plan.tasks_per_node = tasks_per_node(options, environment);
+  int spares = spec.job.recovery.spares;
+  if (plan.requeues > 0) spares = spares_left(plan.agent_socket, plan.job_id).value_or(spares);
+  count_nodes(options, options.spares.value_or(spares), plan);
+  plan.tasks_per_node = tasks_per_node(options, environment, plan.nodes);
   plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");
   plan.max_restarts = options.max_restarts.value_or(spec.job.recovery.max_restarts);
   if (spec.kind == Spec::Kind::file) plan.run_folder = spec.job.run.dir;
-  if (text_of(environment, "SLURM_RESTART_COUNT") != "0")
-    plan.requeues = number_of(environment, "SLURM_RESTART_COUNT").value_or(0);
   if (spec.kind != Spec::Kind::off) job_layout(spec.job, plan.tasks());
-
-  plan.agent_socket = text_of(environment, "MM_AGENT_SOCKET");
-  if (plan.agent_socket.empty() || options.config)
-    plan.agent_socket = agent_socket_path(load_site(options.config.value_or(Site::default_path)).run_dir, this_node());
   plan.srun_arguments = options.srun_arguments;
   plan.command = options.command;
   plan.json = options.json;

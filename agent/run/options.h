@@ -19,6 +19,7 @@ struct Options {  // as written; unset means: from the environment
 
 struct Plan {
   std::string job_id;
+  std::string node;                     // where mm-run itself runs
   std::vector<std::string> allocation;  // in Slurm's order
   int nodes = 0;                        // of a launch
   int spares = 0;                       // what the allocation holds beyond them
@@ -37,8 +38,11 @@ struct Plan {
 
 using Environment = std::function<const char*(const char* name)>;
 
+// How many spares a job that was requeued still has: the agents know, since they may have started it with fewer nodes.
+using SparesLeft = std::function<std::optional<int>(const std::string& agent_socket, const std::string& job_id)>;
+
 // Throws a usage Error outside an allocation, in a heterogeneous job, and where the numbers do not fit. Reads the job file and
 // the site file.
-Plan make_plan(const Options& options, const Environment& environment);
+Plan make_plan(const Options& options, const Environment& environment, const SparesLeft& spares_left);
 
 }  // namespace mm::run

@@ -169,6 +169,12 @@ std::optional<recovery::Action> Supervisor::choose() {
       end.kind = Action::Kind::give_up;
       end.cause = "nodes";
       end.exit_status = exit_status::requeue;
+      if (cut_off(probe)) {
+        // The agents on the other side have requeued the job, and it may run there already: its books are theirs.
+        ledger_.abandon();
+        end.reason = fmt::format("{} is cut off from all other nodes of the job", plan_.node);
+        return end;
+      }
       end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}",
                                plan_.nodes, plan_.allocation.size(), why);
       return end;
@@ -178,6 +184,12 @@ std::optional<recovery::Action> Supervisor::choose() {
     const double next = now() + between_probes;
     while (now() < next && stop_signal_ == 0) poll_once(next);
   }
+}
+
+// No other node of the job answers: more likely this one is alone than all others are gone.
+bool Supervisor::cut_off(const std::optional<AgentLink::Probe>& probe) const {
+  return probe && plan_.allocation.size() > 2 &&
+         std::none_of(probe->good.begin(), probe->good.end(), [&](const std::string& n) { return n != plan_.node; });
 }
 
 void Supervisor::launch() {
@@ -310,7 +322,7 @@ void Supervisor::follow_agent() {
 
 void Supervisor::note_incident(const recovery::Incident& incident) {
   if (std::find(plan_.allocation.begin(), plan_.allocation.end(), incident.node) == plan_.allocation.end()) return;
-  if (std::exchange(told_incidents_[incident.id], true)) return;
+  if (!told_incidents_.insert(incident.id).second) return;
   const bool in_use = launch_ && std::find(slots_.begin(), slots_.end(), incident.node) != slots_.end();
   if (recovery::blames_node(incident)) {
     excluded_[incident.node] = {recovery::describe(incident), now()};
@@ -357,6 +369,7 @@ void Supervisor::srun_gone() {
 }
 
 void Supervisor::restart(const Action& action) {
+  launch_->stop();
   ledger_.fault(action, launch_->fault_time(now()), now());
   for (const std::string& node : action.exclude) excluded_[node] = {action.reason, now()};
   stop_step();

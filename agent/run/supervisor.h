@@ -17,6 +17,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ class Supervisor {
 
   void note_requeue();
   std::optional<Action> choose();  // fills slots_; an action where there is nothing to launch on
+  bool cut_off(const std::optional<AgentLink::Probe>& probe) const;
   void launch();
   Action observe();
   void stop_step();
@@ -73,7 +75,7 @@ class Supervisor {
     double since = 0;
   };
   std::map<std::string, LeftOut> excluded_;  // by node
-  std::map<int64_t, bool> told_incidents_;
+  std::set<std::string> told_incidents_;
   recovery::Budget budget_;
   std::optional<int64_t> step_at_restart_, resumed_;
   bool reports_loss_ = false;

@@ -120,7 +120,7 @@ after() {
   local seconds
   wait_until 180 job_over
   expect_eq COMPLETED "$(job_state)" "state of the job"
-  expect_eq "$(losses calm)" "$(losses "$1")" "losses"
+  expect_eq "" "$(diff <(losses calm) <(losses "$1"))" "difference of losses"
   seconds=$(recovery_seconds "$1")
   echo "         fault to next training step: ${seconds:-unknown} s"
   [ -n "$seconds" ] && awk -v s="$seconds" -v l="$3" 'BEGIN { exit !(s < l) }' || fail "recovery took ${seconds:-unknown} s, allowed are $3 s"
@@ -129,6 +129,7 @@ after() {
   [ -z "$2" ] || expect_match '^mm-agent: ' "$(reasons)" "reason"
   wait_until 30 no_ranks
   if [ "$check_state" = failed ]; then
+    scontrol show job "$job" >&2
     tail -n 40 "$work/$1.out" >&2
     cat "$work/$1/incidents.jsonl" >&2
     grep -h . "$MINI_SLURM_DIR"/log/agent-* | tail -n 40 >&2

@@ -23,7 +23,7 @@ RankExit killed(int rank, int signal) {
   return {rank, "n" + std::to_string(rank + 1), signal};
 }
 Incident nic(const std::string& node) {
-  return {1, "nic", node, "eth1", "fatal", "drain", "carrier lost", -1};
+  return {"1", "nic", node, "eth1", "fatal", "drain", "carrier lost", -1};
 }
 
 struct Row {
@@ -105,11 +105,11 @@ const std::vector<Row>& table() {
       {"a death of a rank on a bad node", incidents({nic("n2")}, {killed(1, SIGKILL)}), Kind::restart, 76, {"n2"}, "nic"},
       {"two bad nodes cost one restart", incidents({nic("n2"), nic("n4"), nic("n2")}), Kind::restart, 76, {"n2", "n4"}, "nic"},
       {"a bad node that is not of the launch", incidents({nic("n9")}), Kind::proceed},
-      {"an alert", incidents({{3, "slurm", "n2", "", "warning", "alert", "slurmd does not answer", -1}}), Kind::proceed},
-      {"agents will requeue", incidents({{3, "node", "n1", "", "fatal", "requeue", "silent", -1}}), Kind::proceed},
+      {"an alert", incidents({{"3", "slurm", "n2", "", "warning", "alert", "slurmd does not answer", -1}}), Kind::proceed},
+      {"agents will requeue", incidents({{"3", "node", "n1", "", "fatal", "requeue", "silent", -1}}), Kind::proceed},
       {"hang", hang(), Kind::restart, 76, {}, "hang"},
       {"hang told by its incident alone",
-       incidents({{4, "app", "n3", "", "error", "restart", "no progress", 2}}),
+       incidents({{"4", "app", "n3", "", "error", "restart", "no progress", 2}}),
        Kind::restart,
        76,
        {},

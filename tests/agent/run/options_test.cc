@@ -18,11 +18,12 @@ Map job(Map more = {}) {
   return m;
 }
 
-Plan plan(const Map& environment, const Options& options = {}) {
-  return make_plan(options, [&](const char* name) -> const char* {
+Plan plan(const Map& environment, const Options& options = {}, std::optional<int> spares_left = std::nullopt) {
+  const auto lookup = [&](const char* name) -> const char* {
     const auto at = environment.find(name);
     return at == environment.end() ? nullptr : at->second.c_str();
-  });
+  };
+  return make_plan(options, lookup, [&](const std::string&, const std::string&) { return spares_left; });
 }
 
 std::string refusal(const Map& environment, const Options& options = {}) {
@@ -64,6 +65,16 @@ TEST(Options, TheCommandLineIsStronger) {
   Options n;
   n.nodes = 2;
   EXPECT_EQ(plan(job({{"MM_TRAIN_SPEC", "spares=1"}}), n).spares, 3);
+}
+
+// A requeued job may have been started without its spares.
+TEST(Options, AfterARequeue) {
+  const Map fewer = job({{"MM_TRAIN_SPEC", "tp=4,spares=1"}, {"SLURM_RESTART_COUNT", "1"}, {"SLURM_JOB_NODELIST", "n[2-5]"}, {"SLURM_NNODES", "4"}});
+  EXPECT_EQ(plan(fewer, {}, 0).nodes, 4);
+  EXPECT_EQ(plan(fewer, {}, 0).requeues, 1);
+  EXPECT_THROW(plan(fewer), Error);
+  EXPECT_EQ(plan(job({{"SLURM_RESTART_COUNT", "0"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 0).nodes, 4);
+  EXPECT_EQ(plan(job({{"SLURM_RESTART_COUNT", "1"}, {"SLURM_NTASKS", "8"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 1).tasks_per_node, 2);
 }
 
 TEST(Options, Refusals) {

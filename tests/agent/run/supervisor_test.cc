@@ -24,9 +24,14 @@ KeyValues incident(const std::string& node, int id = 1) {
   return {{"EVENT", "incident"}, {"JOB", "77"},         {"NODE", node},      {"ID", std::to_string(id)},  {"CLASS", "nic"},
           {"DEVICE", "eth1"},    {"SEVERITY", "fatal"}, {"ACTION", "drain"}, {"EVIDENCE", "carrier lost"}};
 }
+KeyValues resumed(int step_id, int step) {
+  return {{"EVENT", "progress"}, {"JOB", "77"},  {"NODE", "n1"}, {"STEP_ID", std::to_string(step_id)},
+          {"RANK", "0"},         {"LOSS", ""}, {"PHASE", "train"}, {"STEP", std::to_string(step)}};
+}
 KeyValues progress(int step_id, int step) {
-  return {{"EVENT", "progress"},         {"JOB", "77"}, {"NODE", "n1"}, {"STEP_ID", std::to_string(step_id)}, {"RANK", "0"},
-          {"STEP", std::to_string(step)}};
+  KeyValues event = resumed(step_id, step);
+  event["LOSS"] = "1.5";
+  return event;
 }
 KeyValues exited(int step_id, int rank, int status) {
   return {{"EVENT", "exit"},
@@ -85,6 +90,8 @@ TEST_F(RunLoop, ANodeThatIsHurtIsReplacedInItsSlot) {
   EXPECT_EQ(get(stage.kills[0], "STEP"), "5");
   EXPECT_EQ(get(stage.kills[0], "JOB"), "77");
   stage.emit(exited(5, 1, SIGKILL));  // of the old step: means nothing
+  stage.emit(progress(5, 42));        // as well
+  stage.emit(resumed(6, 37));         // no training step yet
   stage.emit(progress(6, 38));
   ASSERT_TRUE(stage.serve([&] { return !stage.lines_of("run/incidents.jsonl").empty(); }));
   const auto line = nlohmann::json::parse(stage.lines_of("run/incidents.jsonl")[0]);
