@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mm-trainer: the command line, and how a process leaves. An end that all ranks agree on leaves MPI in order; where a peer is gone, or an
-// error is this rank's alone, it leaves at once: MPI_Finalize would wait for the others.
+// mm-trainer: the command line, and how a process leaves. An end that all ranks agree on leaves MPI in order; where a peer is
+// gone, or an error is this rank's alone, it leaves at once: MPI_Finalize would wait for the others.
 #include <signal.h>
 #include <unistd.h>
 
@@ -30,11 +30,15 @@ struct Arguments {
 
 void declare_train(CLI::App& app, loop::TrainOptions& o) {
   app.add_option("JOB", o.job_file, "the job file (TOML), see mm-train.toml(5)");
-  app.add_option("--set", o.assignments, "a key in place of the file's: section.key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
+  app.add_option("--set", o.assignments, "a key in place of the file's: section.key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
   app.add_flag("--plan", o.plan, "print ranks, groups, memory and operations of a step, and exit");
   app.add_option("--ranks", o.plan_ranks, "with --plan: for so many ranks")->type_name("N")->check(CLI::Range(1, 1 << 20));
   app.add_flag("--dry-run", o.dry_run, "print what the first batch holds, and exit");
-  app.add_option("--dump-gradients", o.dump_gradients, "write the gradients of the next step to a safetensors file, and exit")->type_name("FILE");
+  app.add_option("--dump-gradients", o.dump_gradients, "write the gradients of the next step to a safetensors file, and exit")
+      ->type_name("FILE");
   app.add_flag("--allow-data-change", o.allow_data_change, "continue a run whose data set or seed has changed");
   app.add_flag("--json", o.json, "print each step's metrics on standard output, too");
 }
@@ -42,23 +46,33 @@ void declare_train(CLI::App& app, loop::TrainOptions& o) {
 void declare_sample(CLI::App& verb, loop::SampleOptions& o) {
   verb.add_option("RUN", o.run, "the run's folder")->required();
   verb.add_option("IMAGE", o.images, "pictures to caption")->required();
-  verb.add_option("--max-tokens", o.max_tokens, "longest caption (64)")->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb.add_option("--max-tokens", o.max_tokens, "longest caption (64)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb.add_option("--threads", o.threads, "compute threads")->type_name("N")->check(CLI::Range(1, 1024));
   verb.add_flag("--json", o.json, "JSON Lines: image, caption, step, run");
 }
 
 void declare_eval(CLI::App& verb, loop::EvalOptions& o) {
   verb.add_option("RUN", o.run, "the run's folder")->required();
-  verb.add_option("--shards", o.shards, "the data to evaluate on (what the run trains on); may be repeated")->type_name("GLOB")->expected(1)->take_all();
+  verb.add_option("--shards", o.shards, "the data to evaluate on (what the run trains on); may be repeated")
+      ->type_name("GLOB")
+      ->expected(1)
+      ->take_all();
   verb.add_flag("--derange", o.derange, "also with the pictures of other samples, captions kept");
-  verb.add_option("--batch", o.batch, "samples computed at a time (16)")->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb.add_option("--batch", o.batch, "samples computed at a time (16)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb.add_option("--threads", o.threads, "compute threads")->type_name("N")->check(CLI::Range(1, 1024));
   verb.add_flag("--json", o.json, "one JSON line: step, loss, loss_deranged, left_out, tokens, samples, rejected");
 }
 
 // Fills `out`; returns an exit status where the command line alone decides.
 std::optional<int> parse(int argc, char** argv, Arguments& out) {
-  CLI::App app("Trains a vision-language model: mm-trainer JOB.toml. Starts as many ranks as MPI's launcher does (srun --mpi=pmix, mpirun).", "mm-trainer");
+  CLI::App app(
+      "Trains a vision-language model: mm-trainer JOB.toml. Starts as many ranks as MPI's launcher does (srun --mpi=pmix, "
+      "mpirun).",
+      "mm-trainer");
   app.set_version_flag("--version", version_line("mm-trainer"));
   declare_train(app, out.train);
   CLI::App& sample = *app.add_subcommand("sample", "caption pictures with the newest checkpoint of a run");
@@ -109,7 +123,8 @@ int train(const loop::TrainOptions& options) {
 
 // A verb is one process: several would do, and print, the same.
 void check_alone(const char* verb) {
-  if (comm::launch_from_environment().ranks > 1) throw usage_error(std::string(verb) + " runs in one process: start it without mpirun or srun -n");
+  if (comm::launch_from_environment().ranks > 1)
+    throw usage_error(std::string(verb) + " runs in one process: start it without mpirun or srun -n");
 }
 
 int run(int argc, char** argv) {
@@ -133,4 +148,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace mm
 
-int main(int argc, char** argv) { return mm::run(argc, argv); }
+int main(int argc, char** argv) {
+  return mm::run(argc, argv);
+}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives, once for every transport. All are direct: each rank exchanges with every other one, so that a rank that is late is
-// seen, and named, by all of them, and never hides behind a neighbour that waits for it.
+// The collectives, once for every transport. All are direct: each rank exchanges with every other one, so that a rank that is
+// late is seen, and named, by all of them, and never hides behind a neighbour that waits for it.
 //
-// Large vectors go in rounds. In round k every rank sends, to each peer, elements [k C, (k + 1) C) of the part that concerns the peer; C
-// bounds the memory for what is received and has no influence on results.
+// Large vectors go in rounds. In round k every rank sends, to each peer, elements [k C, (k + 1) C) of the part that concerns
+// the peer; C bounds the memory for what is received and has no influence on results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,10 @@ constexpr int64_t block = 4096;            // elements that are summed at a time
 class Collectives : public Comm {
  public:
   explicit Collectives(std::unique_ptr<Transport> transport)
-      : transport_(std::move(transport)), rank_(transport_->rank()), size_(transport_->size()), nodes_(static_cast<size_t>(size_), "?") {
+      : transport_(std::move(transport)),
+        rank_(transport_->rank()),
+        size_(transport_->size()),
+        nodes_(static_cast<size_t>(size_), "?") {
     nodes_ = all_gather(this_node());
   }
 
@@ -53,7 +56,9 @@ class Collectives : public Comm {
     all[static_cast<size_t>(rank_)] = mine;
     const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
     for (uint64_t at = 0; at < longest; at += message_bytes) {
-      const auto bytes = [&](int r) { return std::clamp<uint64_t>(sizes[static_cast<size_t>(r)], at, at + message_bytes) - at; };
+      const auto bytes = [&](int r) {
+        return std::clamp<uint64_t>(sizes[static_cast<size_t>(r)], at, at + message_bytes) - at;
+      };
       each_peer([&](int peer) {
         send(peer, mine.data() + at, bytes(rank_));
         receive(peer, all[static_cast<size_t>(peer)].data() + at, bytes(peer));
@@ -86,12 +91,14 @@ class Collectives : public Comm {
     out_.clear();
     in_.clear();
     if (!outcome.error.empty())
-      throw Error(exit_status::peer_lost, fmt::format("comm: {} on rank {}, phase {}: {}", collective, rank_, phase_, outcome.error));
+      throw Error(exit_status::peer_lost,
+                  fmt::format("comm: {} on rank {}, phase {}: {}", collective, rank_, phase_, outcome.error));
     if (outcome.late.empty()) return;
     std::string who;
     for (int r : outcome.late) who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", r, node(r));
-    throw Error(exit_status::peer_lost, fmt::format("comm: {} on rank {}, phase {}: no answer within {} s from rank {}", collective, rank_, phase_,
-                                                    std::chrono::duration<double>(deadline_).count(), who));
+    throw Error(exit_status::peer_lost,
+                fmt::format("comm: {} on rank {}, phase {}: no answer within {} s from rank {}", collective, rank_, phase_,
+                            std::chrono::duration<double>(deadline_).count(), who));
   }
 
   template <class V>
@@ -139,7 +146,8 @@ class Collectives : public Comm {
       const int64_t m = std::min(block, n - at);
       for (int r = 0; r < size_; ++r) {
         const T* x = (r == rank_ ? data : received + r * n) + at;
-        if (r == 0) std::copy(x, x + m, sum);
+        if (r == 0)
+          std::copy(x, x + m, sum);
         else
           for (int64_t i = 0; i < m; ++i) sum[i] += x[i];
       }
@@ -188,8 +196,12 @@ Range part_of(int64_t n, int rank, int ranks) {
   return {begin, begin + each + (rank < longer ? 1 : 0)};
 }
 
-std::unique_ptr<Comm> comm_over(std::unique_ptr<Transport> transport) { return std::make_unique<Collectives>(std::move(transport)); }
+std::unique_ptr<Comm> comm_over(std::unique_ptr<Transport> transport) {
+  return std::make_unique<Collectives>(std::move(transport));
+}
 
-std::unique_ptr<Comm> self_comm() { return comm_over(std::make_unique<SelfTransport>()); }
+std::unique_ptr<Comm> self_comm() {
+  return comm_over(std::make_unique<SelfTransport>());
+}
 
 }  // namespace mm::comm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between the ranks of a group. Sums are taken in rank order, so that results do not depend on where ranks run. Every wait is
-// passive (an idle rank sleeps) and has a deadline; a peer that is late or gone is an Error with exit status 76 that names the collective,
-// the rank, its node and the phase. After such an Error the group is of no more use.
+// Collectives between the ranks of a group. Sums are taken in rank order, so that results do not depend on where ranks run.
+// Every wait is passive (an idle rank sleeps) and has a deadline; a peer that is late or gone is an Error with exit status 76
+// that names the collective, the rank, its node and the phase. After such an Error the group is of no more use.
 #pragma once
 
 #include <chrono>

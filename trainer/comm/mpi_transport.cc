@@ -61,8 +61,9 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Sleeps between two looks: messages of a running step come within microseconds, so first it only yields; a peer that computes or
-// writes a checkpoint takes long, so the naps grow. MPI's own waits spin and would take the core from the rank that is waited for.
+// Sleeps between two looks: messages of a running step come within microseconds, so first it only yields; a peer that computes
+// or writes a checkpoint takes long, so the naps grow. MPI's own waits spin and would take the core from the rank that is
+// waited for.
 class Patience {
  public:
   void rest() {
@@ -102,7 +103,8 @@ class MpiTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  Outcome exchange(std::span<const Outgoing> out, std::span<const Incoming> in, uint64_t tag, Clock::time_point deadline) override {
+  Outcome exchange(std::span<const Outgoing> out, std::span<const Incoming> in, uint64_t tag,
+                   Clock::time_point deadline) override {
     const int mpi_tag = static_cast<int>(tag % tags_);
     std::vector<MPI_Request> requests;
     std::vector<int> peers;
@@ -111,13 +113,15 @@ class MpiTransport : public Transport {
       requests.push_back(MPI_REQUEST_NULL);
       peers.push_back(i.peer);
       expected.push_back(i.bytes);
-      const int code = MPI_Irecv(i.data, static_cast<int>(i.bytes), MPI_BYTE, i.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
+      const int code =
+          MPI_Irecv(i.data, static_cast<int>(i.bytes), MPI_BYTE, i.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
       if (code != MPI_SUCCESS) return broken(i.peer, code);
     }
     for (const Outgoing& o : out) {
       requests.push_back(MPI_REQUEST_NULL);
       peers.push_back(o.peer);
-      const int code = MPI_Isend(o.data, static_cast<int>(o.bytes), MPI_BYTE, o.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
+      const int code =
+          MPI_Isend(o.data, static_cast<int>(o.bytes), MPI_BYTE, o.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
       if (code != MPI_SUCCESS) return broken(o.peer, code);
     }
 
@@ -134,13 +138,17 @@ class MpiTransport : public Transport {
         const MPI_Status& state = states[static_cast<size_t>(k)];
         if (code == MPI_ERR_IN_STATUS && state.MPI_ERROR != MPI_SUCCESS) return broken(peers[at], state.MPI_ERROR);
         int bytes = 0;
-        if (at < expected.size() && (MPI_Get_count(&state, MPI_BYTE, &bytes) != MPI_SUCCESS || static_cast<size_t>(bytes) != expected[at]))
+        if (at < expected.size() &&
+            (MPI_Get_count(&state, MPI_BYTE, &bytes) != MPI_SUCCESS || static_cast<size_t>(bytes) != expected[at]))
           return {{}, fmt::format("rank {} sent {} bytes in place of {}", peers[at], bytes, expected[at])};
       }
       left -= std::max(done, 0);
-      if (done > 0) patience = Patience();
-      else if (Clock::now() >= deadline) return late(requests, peers);
-      else patience.rest();
+      if (done > 0)
+        patience = Patience();
+      else if (Clock::now() >= deadline)
+        return late(requests, peers);
+      else
+        patience.rest();
     }
     return {};
   }
@@ -164,7 +172,9 @@ class MpiTransport : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport() { return std::make_unique<MpiTransport>(); }
+std::unique_ptr<Transport> mpi_transport() {
+  return std::make_unique<MpiTransport>();
+}
 
 void finalize_mpi(int status) {
   int started = 0, ended = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process: a mailbox for each pair, so that layouts can be tested, also under ThreadSanitizer, without a launcher.
+// Ranks as threads of one process: a mailbox for each pair, so that layouts can be tested, also under ThreadSanitizer, without
+// a launcher.
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -38,7 +39,8 @@ class ThreadTransport : public Transport {
       }
       const std::string& text = mail_->boxes[key];
       if (text.size() != i.bytes)
-        outcome.error = "rank " + std::to_string(i.peer) + " sent " + std::to_string(text.size()) + " bytes in place of " + std::to_string(i.bytes);
+        outcome.error = "rank " + std::to_string(i.peer) + " sent " + std::to_string(text.size()) + " bytes in place of " +
+                        std::to_string(i.bytes);
       else
         std::memcpy(i.data, text.data(), i.bytes);
       mail_->boxes.erase(key);
@@ -58,7 +60,8 @@ std::vector<std::unique_ptr<Comm>> thread_comms(int ranks) {
   std::vector<std::unique_ptr<Comm>> comms(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;  // making one is a collective call
   for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] { comms[static_cast<size_t>(r)] = comm_over(std::make_unique<ThreadTransport>(mail, r, ranks)); });
+    threads.emplace_back(
+        [&, r] { comms[static_cast<size_t>(r)] = comm_over(std::make_unique<ThreadTransport>(mail, r, ranks)); });
   for (std::thread& t : threads) t.join();
   return comms;
 }

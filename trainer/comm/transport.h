@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives need of the wire: messages between pairs of ranks, with a deadline. One implementation for MPI, one for threads.
+// What collectives need of the wire: messages between pairs of ranks, with a deadline. One implementation for MPI, one for
+// threads.
 #pragma once
 
 #include <chrono>
@@ -35,9 +36,9 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Sends and receives all messages; returns when they are done, at the deadline, or when something breaks. At most one message for each
-  // peer and direction. `tag` grows by one with every exchange and is the same on all ranks. Buffers are used during the call; after a
-  // failure they must outlive every other use of the transport.
+  // Sends and receives all messages; returns when they are done, at the deadline, or when something breaks. At most one message
+  // for each peer and direction. `tag` grows by one with every exchange and is the same on all ranks. Buffers are used during
+  // the call; after a failure they must outlive every other use of the transport.
   virtual Outcome exchange(std::span<const Outgoing> out, std::span<const Incoming> in, uint64_t tag,
                            std::chrono::steady_clock::time_point deadline) = 0;
 };

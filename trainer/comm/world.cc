@@ -19,7 +19,9 @@ int first_number(std::initializer_list<const char*> names) {
   return 0;
 }
 
-bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+bool is_set(const char* name) {
+  return std::getenv(name) != nullptr;
+}
 
 }  // namespace
 
@@ -40,10 +42,13 @@ std::unique_ptr<Comm> open_world() {
     throw usage_error(fmt::format("srun started {} tasks that do not know of each other: use srun --mpi=pmix", launch.ranks));
   std::unique_ptr<Transport> transport = mpi_transport();
   if (launch.ranks > 1 && transport->size() != launch.ranks)
-    throw usage_error(fmt::format("the launcher started {} ranks and MPI joins {}: use srun --mpi=pmix, or mpirun", launch.ranks, transport->size()));
+    throw usage_error(fmt::format("the launcher started {} ranks and MPI joins {}: use srun --mpi=pmix, or mpirun",
+                                  launch.ranks, transport->size()));
   return comm_over(std::move(transport));
 }
 
-void close_world(int status) { finalize_mpi(status); }
+void close_world(int status) {
+  finalize_mpi(status);
+}
 
 }  // namespace mm::comm

@@ -18,8 +18,8 @@ Launch launch_from_environment();
 
 // Throws a usage Error where srun started several tasks that MPI does not join.
 std::unique_ptr<Comm> open_world();
-// Leaves MPI in an orderly way: collective, only after success or an end that all ranks agree on. Where a peer may be gone it would hang:
-// then leave by _exit. Peers that do not come within 30 s are no longer waited for: the process ends with `status`.
+// Leaves MPI in an orderly way: collective, only after success or an end that all ranks agree on. Where a peer may be gone it
+// would hang: then leave by _exit. Peers that do not come within 30 s are no longer waited for: the process ends with `status`.
 void close_world(int status);
 
 }  // namespace mm::comm

@@ -47,7 +47,8 @@ TensorInfo parse_tensor(const Json& entry, uint64_t data_bytes, const std::strin
   if (!entry.is_object()) throw usage_error(where + " is not an object");
   TensorInfo info;
   const Json& dtype = member(entry, "dtype", where);
-  if (!dtype.is_string() || element_size(dtype.get<std::string>()) == 0) throw usage_error(where + ": unknown dtype " + dtype.dump());
+  if (!dtype.is_string() || element_size(dtype.get<std::string>()) == 0)
+    throw usage_error(where + ": unknown dtype " + dtype.dump());
   info.dtype = dtype.get<std::string>();
   const Json& shape = member(entry, "shape", where);
   if (!shape.is_array() || shape.size() > 8) throw usage_error(where + ": shape is not a list of at most 8 extents");
@@ -62,9 +63,11 @@ TensorInfo parse_tensor(const Json& entry, uint64_t data_bytes, const std::strin
   info.begin = natural(offsets[0], where + ": data_offsets");
   info.end = natural(offsets[1], where + ": data_offsets");
   if (info.begin > info.end || info.end > data_bytes)
-    throw usage_error(fmt::format("{}: data_offsets [{}, {}] do not lie in the {} bytes of data", where, info.begin, info.end, data_bytes));
+    throw usage_error(
+        fmt::format("{}: data_offsets [{}, {}] do not lie in the {} bytes of data", where, info.begin, info.end, data_bytes));
   if (info.end - info.begin != bytes)
-    throw usage_error(fmt::format("{}: data_offsets hold {} bytes and the shape needs {}", where, info.end - info.begin, bytes));
+    throw usage_error(
+        fmt::format("{}: data_offsets hold {} bytes and the shape needs {}", where, info.end - info.begin, bytes));
   return info;
 }
 
@@ -72,13 +75,14 @@ TensorInfo parse_tensor(const Json& entry, uint64_t data_bytes, const std::strin
 void check_coverage(const std::map<std::string, TensorInfo>& tensors, uint64_t data_bytes, const std::string& path) {
   std::vector<std::pair<const std::string*, const TensorInfo*>> order;
   for (const auto& [name, info] : tensors) order.emplace_back(&name, &info);
-  std::sort(order.begin(), order.end(),
-            [](const auto& a, const auto& b) { return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end); });
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);
+  });
   uint64_t at = 0;
   for (const auto& [name, info] : order) {
     if (info->begin != at)
-      throw usage_error(fmt::format("{}: tensor {}: starts at byte {} of the data, {} one that ends at {}", path, *name, info->begin,
-                                    info->begin < at ? "overlapping" : "leaving a hole after", at));
+      throw usage_error(fmt::format("{}: tensor {}: starts at byte {} of the data, {} one that ends at {}", path, *name,
+                                    info->begin, info->begin < at ? "overlapping" : "leaving a hole after", at));
     at = info->end;
   }
   if (at != data_bytes) throw usage_error(fmt::format("{}: {} bytes of data belong to no tensor", path, data_bytes - at));
@@ -87,14 +91,15 @@ void check_coverage(const std::map<std::string, TensorInfo>& tensors, uint64_t d
 }  // namespace
 
 size_t element_size(std::string_view dtype) {
-  static const std::map<std::string_view, size_t> sizes = {{"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4},     {"I32", 4},     {"U32", 4},
-                                                           {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},    {"I8", 1},      {"U8", 1},
-                                                           {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  static const std::map<std::string_view, size_t> sizes = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},     {"I32", 4},
+                                                           {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2},     {"U16", 2},
+                                                           {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }
 
-std::map<std::string, TensorInfo> parse_header(std::string_view json, uint64_t data_begin, uint64_t data_bytes, const std::string& path) {
+std::map<std::string, TensorInfo> parse_header(std::string_view json, uint64_t data_begin, uint64_t data_bytes,
+                                               const std::string& path) {
   const Json header = parse_strictly(json, path);
   if (!header.is_object()) throw usage_error(path + ": header is not an object");
   std::map<std::string, TensorInfo> tensors;

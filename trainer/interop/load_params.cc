@@ -12,7 +12,9 @@
 namespace mm::interop {
 namespace {
 
-bool is_buffer(const std::string& name) { return name.ends_with(".position_ids") || name.ends_with(".inv_freq"); }
+bool is_buffer(const std::string& name) {
+  return name.ends_with(".position_ids") || name.ends_with(".inv_freq");
+}
 
 }  // namespace
 
@@ -27,7 +29,8 @@ void load_params(const std::string& folder, model::ParamStore<T>& store) {
     const Safetensors& file = *found->second;
     const std::vector<int64_t>& shape = file.tensors().at(name).shape;
     if (shape != specs[i].shape)
-      throw usage_error(fmt::format("{}: tensor {} has shape {} and config.json asks for {}", file.path(), name, shape, specs[i].shape));
+      throw usage_error(
+          fmt::format("{}: tensor {} has shape {} and config.json asks for {}", file.path(), name, shape, specs[i].shape));
     file.read(name, store.value(i));
   }
   for (const auto& [name, file] : files.tensors()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a model from a Hugging Face folder, strictly: a tensor that is missing, that has another shape or that the model does
-// not know is a usage Error that names it. Buffers that old versions of Hugging Face's classes saved (position_ids, inv_freq) are no
-// parameters and are passed over.
+// The parameters of a model from a Hugging Face folder, strictly: a tensor that is missing, that has another shape or that the
+// model does not know is a usage Error that names it. Buffers that old versions of Hugging Face's classes saved (position_ids,
+// inv_freq) are no parameters and are passed over.
 #pragma once
 
 #include <string>

@@ -18,7 +18,8 @@
 namespace mm::interop {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is every machine that this is built for");
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian, and so is every machine that this is built for");
 
 void read_at(const UniqueFd& fd, uint64_t offset, void* to, size_t bytes, const std::string& path) {
   char* at = static_cast<char*>(to);
@@ -40,14 +41,19 @@ From element(const std::vector<char>& buffer, size_t i) {
   return value;
 }
 
-float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float from_bfloat16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 float from_float16(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   float magnitude = 0;
-  if (exponent == 31) magnitude = fraction == 0 ? INFINITY : NAN;
-  else if (exponent == 0) magnitude = std::ldexp(static_cast<float>(fraction), -24);
-  else magnitude = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  if (exponent == 31)
+    magnitude = fraction == 0 ? INFINITY : NAN;
+  else if (exponent == 0)
+    magnitude = std::ldexp(static_cast<float>(fraction), -24);
+  else
+    magnitude = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -57,7 +63,8 @@ void read_tensor(const Safetensors& file, const UniqueFd& fd, const std::string&
   if (found == file.tensors().end()) throw usage_error(fmt::format("{}: there is no tensor {}", file.path(), name));
   const TensorInfo& info = found->second;
   if (info.dtype != "F64" && info.dtype != "F32" && info.dtype != "F16" && info.dtype != "BF16")
-    throw usage_error(fmt::format("{}: tensor {}: dtype {} is none that a model is loaded from (F64, F32, F16, BF16)", file.path(), name, info.dtype));
+    throw usage_error(fmt::format("{}: tensor {}: dtype {} is none that a model is loaded from (F64, F32, F16, BF16)",
+                                  file.path(), name, info.dtype));
   const size_t each = element_size(info.dtype);
   const uint64_t n = (info.end - info.begin) / each;
   constexpr uint64_t at_once = 1 << 20;
@@ -106,8 +113,12 @@ Safetensors::Safetensors(const std::string& path) : path_(path), fd_(::open(path
   tensors_ = parse_header(text, 8 + header, size - 8 - header, path);
 }
 
-void Safetensors::read(const std::string& name, float* to) const { read_tensor(*this, fd_, name, to); }
-void Safetensors::read(const std::string& name, double* to) const { read_tensor(*this, fd_, name, to); }
+void Safetensors::read(const std::string& name, float* to) const {
+  read_tensor(*this, fd_, name, to);
+}
+void Safetensors::read(const std::string& name, double* to) const {
+  read_tensor(*this, fd_, name, to);
+}
 
 ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   const std::string single = folder + "/model.safetensors", index = folder + "/model.safetensors.index.json";
@@ -121,12 +132,15 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   for (const auto& [name, file] : placed) {
     auto found = files_.find(file);
     if (found == files_.end()) found = files_.emplace(file, Safetensors(folder + "/" + file)).first;
-    if (!found->second.tensors().contains(name)) throw usage_error(fmt::format("{}: tensor {} is not in {}", index, name, found->second.path()));
+    if (!found->second.tensors().contains(name))
+      throw usage_error(fmt::format("{}: tensor {} is not in {}", index, name, found->second.path()));
     where_[name] = &found->second;
   }
   for (const auto& [name, file] : files_)
     for (const auto& [tensor, info] : file.tensors())
-      if (where_[tensor] != &file) throw usage_error(fmt::format("{}: tensor {} of {} is not in the index, or in another shard", index, tensor, file.path()));
+      if (where_[tensor] != &file)
+        throw usage_error(
+            fmt::format("{}: tensor {} of {} is not in the index, or in another shard", index, tensor, file.path()));
 }
 
 void write_safetensors(const std::string& path, const std::string& dtype, std::vector<TensorView> tensors) {

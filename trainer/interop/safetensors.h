@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safetensors format: u64 little-endian header length, a JSON header of {name: {dtype, shape, data_offsets}}, then row-major data.
-// A file is hostile until its header has been checked whole: every offset lies in the file and belongs to one tensor, sizes agree with
-// shapes, no key stands twice. Errors name the file, the tensor and the reason.
+// The safetensors format: u64 little-endian header length, a JSON header of {name: {dtype, shape, data_offsets}}, then
+// row-major data. A file is hostile until its header has been checked whole: every offset lies in the file and belongs to one
+// tensor, sizes agree with shapes, no key stands twice. Errors name the file, the tensor and the reason.
 #pragma once
 
 #include <cstdint>

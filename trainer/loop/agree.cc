@@ -30,6 +30,8 @@ void throw_first(comm::Comm& comm, const std::string& failure) {
   throw AgreedError(std::stoi(first->substr(0, space)), message, comm.rank() == rank);
 }
 
-void agree(comm::Comm& comm, const std::function<void()>& body) { throw_first(comm, failure_of(body)); }
+void agree(comm::Comm& comm, const std::function<void()>& body) {
+  throw_first(comm, failure_of(body));
+}
 
 }  // namespace mm::loop

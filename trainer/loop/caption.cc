@@ -36,7 +36,8 @@ std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const da
   sample.ids.insert(sample.ids.end(), static_cast<size_t>(rule.positions_per_image), rule.image_token);
   sample.images.push_back(data::resize_image(picture, rule.image_size, rule.image_size));
   std::string text;
-  while (static_cast<int64_t>(text.size()) < max_tokens && (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
+  while (static_cast<int64_t>(text.size()) < max_tokens &&
+         (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
     sample.labels.assign(sample.ids.size(), data::no_label);
     const int32_t next = choose(vlm.next_token_logits(sample));
     if (next == end_token) break;
@@ -47,7 +48,8 @@ std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const da
 }
 
 // JSON needs UTF-8; bytes that are none become U+FFFD.
-std::string json_line(const SampleOptions& options, const TrainedModel& model, const std::string& image, const std::string& text) {
+std::string json_line(const SampleOptions& options, const TrainedModel& model, const std::string& image,
+                      const std::string& text) {
   const nlohmann::ordered_json line = {{"image", image}, {"caption", text}, {"step", model.step}, {"run", options.run}};
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -65,9 +67,12 @@ int sample(const SampleOptions& options) {
         for (const std::string& image : options.images) {
           try {
             const std::string text = caption(vlm, rule, data::decode_image(read_file(image)), options.max_tokens);
-            std::fputs(options.json ? json_line(options, model, image, text).c_str() : fmt::format("{}: {}\n", image, text).c_str(), stdout);
+            std::fputs(
+                options.json ? json_line(options, model, image, text).c_str() : fmt::format("{}: {}\n", image, text).c_str(),
+                stdout);
           } catch (const Error& e) {
-            log::error("{}", std::string(e.what()).find(image) == std::string::npos ? image + ": " + e.what() : std::string(e.what()));
+            log::error(
+                "{}", std::string(e.what()).find(image) == std::string::npos ? image + ": " + e.what() : std::string(e.what()));
             status = exit_status::data;
           }
         }

@@ -42,7 +42,8 @@ data::StreamOptions options_of(const TrainedModel& model, const EvalOptions& opt
   data::StreamOptions out;
   out.shards = options.shards;
   if (out.shards.empty() && data.is_object()) out.shards = data.value("shards", out.shards);
-  if (out.shards.empty()) throw usage_error(options.run + ": its checkpoint does not say which data it was trained on: give --shards");
+  if (out.shards.empty())
+    throw usage_error(options.run + ": its checkpoint does not say which data it was trained on: give --shards");
   if (tokenizer.is_string()) out.tokenizer = tokenizer.get<std::string>();
   out.shuffle = false;
   out.rule = model.config.sequence_rule(data.is_object() ? data.value("max_length", int64_t{0}) : 0);
@@ -119,7 +120,8 @@ class Evaluation {
 };
 
 std::string text_of(const Result& r, const TrainedModel& model, bool derange) {
-  std::string out = fmt::format("step {}: loss {:.6f} over {} labels of {} samples", model.step, r.own.mean(), r.own.tokens, r.own.samples);
+  std::string out =
+      fmt::format("step {}: loss {:.6f} over {} labels of {} samples", model.step, r.own.mean(), r.own.tokens, r.own.samples);
   if (derange) out += fmt::format("; with another's picture {:.6f}", r.deranged.mean());
   if (r.left_out > 0) out += fmt::format("; {} samples without a partner are left out", r.left_out);
   if (r.rejected > 0) out += fmt::format("; {} samples could not be used", r.rejected);
@@ -145,9 +147,12 @@ int evaluate(const EvalOptions& options) {
   const TrainedModel model = load_trained(options.run);
   data::Stream stream(options_of(model, options));
   const Result result = std::visit(
-      [&]<class T>(const std::unique_ptr<model::ParamStore<T>>& params) { return Evaluation<T>(model, *params, stream, options).run(options.derange); },
+      [&]<class T>(const std::unique_ptr<model::ParamStore<T>>& params) {
+        return Evaluation<T>(model, *params, stream, options).run(options.derange);
+      },
       model.params);
-  std::fputs((options.json ? json_of(result, model, options.derange) : text_of(result, model, options.derange)).c_str(), stdout);
+  std::fputs((options.json ? json_of(result, model, options.derange) : text_of(result, model, options.derange)).c_str(),
+             stdout);
   return exit_status::ok;
 }
 

@@ -11,7 +11,8 @@ namespace mm::loop {
 
 inline int64_t trained_labels(std::span<const data::Sample> samples) {
   int64_t n = 0;
-  for (const data::Sample& s : samples) n += std::count_if(s.labels.begin(), s.labels.end(), [](int32_t label) { return label != data::no_label; });
+  for (const data::Sample& s : samples)
+    n += std::count_if(s.labels.begin(), s.labels.end(), [](int32_t label) { return label != data::no_label; });
   return n;
 }
 

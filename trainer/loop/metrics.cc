@@ -35,13 +35,16 @@ int64_t kept_length(std::string_view text, int64_t first_step) {
   return static_cast<int64_t>(at);
 }
 
-std::string reason(const std::string& what, int errno_value) { return system_error(what, errno_value).what(); }
+std::string reason(const std::string& what, int errno_value) {
+  return system_error(what, errno_value).what();
+}
 
 }  // namespace
 
 std::string format_metrics(const StepMetrics& m) {
   std::string line = fmt::format(
-      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"step_s\":{:.17g},\"images_s\":{:.17g},"
+      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"step_s\":{:.17g},\"images_s\":{:."
+      "17g},"
       "\"data_wait_s\":{:.17g},\"comm_wait_s\":{:.17g}",
       m.step, m.loss, m.grad_norm, m.lr, m.tokens, m.step_s, m.images_s, m.data_wait_s, m.comm_wait_s);
   if (m.save_s > 0) line += fmt::format(",\"save_s\":{:.17g}", m.save_s);
@@ -61,7 +64,8 @@ std::string MetricsFile::append(const std::string& line) {
   pending_ += line;
   size_t written = 0;
   while (written < pending_.size()) {
-    const ssize_t n = ::pwrite(fd_.get(), pending_.data() + written, pending_.size() - written, length_ + static_cast<off_t>(written));
+    const ssize_t n =
+        ::pwrite(fd_.get(), pending_.data() + written, pending_.size() - written, length_ + static_cast<off_t>(written));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int why = errno;
@@ -76,6 +80,8 @@ std::string MetricsFile::append(const std::string& line) {
   return "";
 }
 
-std::string MetricsFile::sync() { return ::fdatasync(fd_.get()) == 0 ? "" : reason("fsync " + path_, errno); }
+std::string MetricsFile::sync() {
+  return ::fdatasync(fd_.get()) == 0 ? "" : reason("fsync " + path_, errno);
+}
 
 }  // namespace mm::loop

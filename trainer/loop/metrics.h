@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN/metrics.jsonl: one line for each step, in order, each step once, whatever happened to the run. A restarted run cuts the lines of the
-// steps that it will do again, so a line of a step that ran twice never stays.
+// RUN/metrics.jsonl: one line for each step, in order, each step once, whatever happened to the run. A restarted run cuts the
+// lines of the steps that it will do again, so a line of a step that ran twice never stays.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class MetricsFile {
  public:
   // Opens the file, keeps the whole lines of steps below `first_step` and cuts what follows. Throws an Error that names it.
   MetricsFile(const std::string& path, int64_t first_step);
-  // Appends a line. Where the disk does not take it (it is full), it is kept for the next call and the reason is returned; else "".
+  // Appends a line. Where the disk does not take it (it is full), it is kept for the next call and the reason is returned; else
+  // "".
   std::string append(const std::string& line);
   // Makes durable what is written; the reason where that fails.
   std::string sync();

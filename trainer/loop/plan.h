@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layout costs, from the configuration alone: ranks and groups, parameters, memory of a rank by kind, floating-point operations of
-// a step.
+// What a layout costs, from the configuration alone: ranks and groups, parameters, memory of a rank by kind, floating-point
+// operations of a step.
 #pragma once
 
 #include <string>

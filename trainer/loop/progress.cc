@@ -43,7 +43,9 @@ std::string format_duration(double seconds) {
 Console::Console(bool speaks, int64_t first_step, int64_t steps, int64_t every)
     : speaks_(speaks), terminal_(::isatty(STDERR_FILENO) == 1), first_step_(first_step), steps_(steps), every_(every) {}
 
-Console::~Console() { end_line(); }
+Console::~Console() {
+  end_line();
+}
 
 void Console::end_line() {
   if (open_) std::fputc('\n', stderr);
@@ -52,16 +54,18 @@ void Console::end_line() {
 
 void Console::step_done(int64_t done, double loss, double images_per_second) {
   if (!speaks_ || (done % every_ != 0 && done != steps_)) return;
-  const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() / static_cast<double>(done - first_step_);
-  const std::string text = fmt::format("step {}/{}  loss {:.4f}  {:.1f} images/s  {} left", done, steps_, loss, images_per_second,
-                                       format_duration(each * static_cast<double>(steps_ - done)));
+  const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() /
+                      static_cast<double>(done - first_step_);
+  const std::string text = fmt::format("step {}/{}  loss {:.4f}  {:.1f} images/s  {} left", done, steps_, loss,
+                                       images_per_second, format_duration(each * static_cast<double>(steps_ - done)));
   if (!terminal_) {
     log::info("{}", text);
     return;
   }
   constexpr int64_t width = 30;
   const auto full = static_cast<size_t>(width * done / steps_);
-  std::fprintf(stderr, "\r[%s%s] %s\033[K", std::string(full, '#').c_str(), std::string(width - full, '.').c_str(), text.c_str());
+  std::fprintf(stderr, "\r[%s%s] %s\033[K", std::string(full, '#').c_str(), std::string(width - full, '.').c_str(),
+               text.c_str());
   std::fflush(stderr);
   open_ = true;
 }

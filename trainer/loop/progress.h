@@ -11,8 +11,8 @@
 
 namespace mm::loop {
 
-// Progress to the agent at MM_AGENT_SOCKET; without it does nothing. Never holds the rank up and never fails: an agent that is gone is
-// looked for again, once a second, and then told all that it has missed.
+// Progress to the agent at MM_AGENT_SOCKET; without it does nothing. Never holds the rank up and never fails: an agent that is
+// gone is looked for again, once a second, and then told all that it has missed.
 class AgentReporter {
  public:
   AgentReporter();

@@ -33,9 +33,18 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
       {"position", Json(step * job.data.global_batch).dump()},
       {"seed", Json(job.run.seed).dump()},
       {"stream", Json(stream).dump()},
-      {"data", Json({{"shards", job.data.shards}, {"shuffle", job.data.shuffle}, {"global_batch", job.data.global_batch}, {"max_length", job.data.max_length}}).dump()},
+      {"data", Json({{"shards", job.data.shards},
+                     {"shuffle", job.data.shuffle},
+                     {"global_batch", job.data.global_batch},
+                     {"max_length", job.data.max_length}})
+                   .dump()},
       {"tokenizer", Json(job.data.tokenizer).dump()},
-      {"layout", Json({{"tp", setup.layout.tp}, {"cp", setup.layout.cp}, {"dp", setup.layout.dp}, {"pp", setup.layout.pp}, {"zero", job.parallel.zero}}).dump()},
+      {"layout", Json({{"tp", setup.layout.tp},
+                       {"cp", setup.layout.cp},
+                       {"dp", setup.layout.dp},
+                       {"pp", setup.layout.pp},
+                       {"zero", job.parallel.zero}})
+                     .dump()},
       {"dtype", Json(job.parallel.dtype).dump()},
       {"model_config", setup.config_text},
       {"version", Json(version()).dump()},
@@ -48,13 +57,17 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
   const checkpoint::Facts now = facts_of(setup, stream, 0);
   const std::string& run = setup.job.run.dir;
   if (fact(facts, "dtype") != now.at("dtype"))
-    throw usage_error(fmt::format("{}: its checkpoint has dtype {} and the job asks for {}", run, fact(facts, "dtype"), now.at("dtype")));
+    throw usage_error(
+        fmt::format("{}: its checkpoint has dtype {} and the job asks for {}", run, fact(facts, "dtype"), now.at("dtype")));
   for (const char* name : {"model_config", "preprocessor_config"})
     if (canonical(fact(facts, name)) != canonical(fact(now, name)))
-      throw usage_error(fmt::format("{}: its checkpoint is of another model: {} differs from that in {}", run, name, setup.job.model.path));
+      throw usage_error(
+          fmt::format("{}: its checkpoint is of another model: {} differs from that in {}", run, name, setup.job.model.path));
   if (allow_data_change) return;
   const auto changed = [&](const std::string& what, const std::string& before, const std::string& after) {
-    throw usage_error(fmt::format("{}: {} was {} when its checkpoint was made and is {} now; --allow-data-change continues all the same", run, what, before, after));
+    throw usage_error(
+        fmt::format("{}: {} was {} when its checkpoint was made and is {} now; --allow-data-change continues all the same", run,
+                    what, before, after));
   };
   const Json before = Json::parse(fact(facts, "data"), nullptr, false), after = Json::parse(now.at("data"));
   for (const char* key : {"shuffle", "global_batch", "max_length"}) {
@@ -62,7 +75,8 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
     if (was != after[key].dump()) changed(fmt::format("data.{}", key), was, after[key].dump());
   }
   for (const char* name : {"seed", "tokenizer", "stream"})
-    if (fact(facts, name) != now.at(name)) changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));
+    if (fact(facts, name) != now.at(name))
+      changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));
 }
 
 }  // namespace mm::loop

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run keeps in its checkpoints: tensors with the roles param, m and v, each rank its own part of the flat block, and the facts that
-// a restart must agree with.
+// What a run keeps in its checkpoints: tensors with the roles param, m and v, each rank its own part of the flat block, and the
+// facts that a restart must agree with.
 #pragma once
 
 #include <string>
@@ -29,7 +29,8 @@ constexpr checkpoint::DType dtype_of = sizeof(T) == 8 ? checkpoint::DType::float
 
 // Views of elements `range` of the flat block, whose first element is at `data`; View or ConstView.
 template <class ViewType, class T>
-std::vector<ViewType> views_of_range(const std::vector<model::ParamSpec>& specs, comm::Range range, const std::string& role, T* data) {
+std::vector<ViewType> views_of_range(const std::vector<model::ParamSpec>& specs, comm::Range range, const std::string& role,
+                                     T* data) {
   std::vector<ViewType> views;
   int64_t offset = 0;
   for (const model::ParamSpec& spec : specs) {
@@ -47,8 +48,8 @@ std::vector<ViewType> views_of_range(const std::vector<model::ParamSpec>& specs,
 
 // `stream` is the fingerprint of the data that is read.
 checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_t step);
-// Throws a usage Error where a run cannot be continued from these facts: another model or dtype, or, unless `allow_data_change`, other
-// data. The message names what differs.
+// Throws a usage Error where a run cannot be continued from these facts: another model or dtype, or, unless
+// `allow_data_change`, other data. The message names what differs.
 void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::string& stream, bool allow_data_change);
 
 }  // namespace mm::loop

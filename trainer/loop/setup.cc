@@ -43,7 +43,8 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
   setup.specs = model::param_specs(setup.config);
   std::ranges::sort(setup.specs, {}, &model::ParamSpec::name);
   model::freeze(setup.specs, setup.job.model.freeze);
-  if (std::ranges::none_of(setup.specs, &model::ParamSpec::trained)) throw usage_error(setup.job.file + ": model.freeze leaves nothing to train");
+  if (std::ranges::none_of(setup.specs, &model::ParamSpec::trained))
+    throw usage_error(setup.job.file + ": model.freeze leaves nothing to train");
   return setup;
 }
 

@@ -21,6 +21,8 @@ void watch_for_stop() {
   if (::sigaction(SIGTERM, &action, nullptr) != 0) throw system_error("sigaction SIGTERM", errno);
 }
 
-bool stop_requested() { return requested != 0; }
+bool stop_requested() {
+  return requested != 0;
+}
 
 }  // namespace mm::loop

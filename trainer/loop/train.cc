@@ -24,7 +24,8 @@ void show_batch(const Setup& setup, comm::Comm& comm) {
   agree(comm, [&] {
     data::Stream stream(stream_options(setup));
     for (const data::Sample& s : stream.next(0)) {
-      text += fmt::format("rank {}  {}  {} positions, {} trained, {} pictures", comm.rank(), s.key, s.ids.size(), trained_labels({&s, 1}), s.images.size());
+      text += fmt::format("rank {}  {}  {} positions, {} trained, {} pictures", comm.rank(), s.key, s.ids.size(),
+                          trained_labels({&s, 1}), s.images.size());
       if (!s.images.empty()) text += fmt::format(" of {} x {}", s.images[0].width, s.images[0].height);
       text += "\n";
     }
@@ -52,7 +53,9 @@ int train_as(const Setup& setup, const TrainOptions& options, comm::Comm& comm) 
 int train(const TrainOptions& options, comm::Comm& comm) {
   comm.set_phase("start", 10min);
   std::optional<Setup> setup;
-  agree(comm, [&] { setup = prepare(options, comm.rank(), options.plan && options.plan_ranks > 0 ? options.plan_ranks : comm.size()); });
+  agree(comm, [&] {
+    setup = prepare(options, comm.rank(), options.plan && options.plan_ranks > 0 ? options.plan_ranks : comm.size());
+  });
   if (options.plan) {
     if (comm.rank() == 0) std::fputs((options.json ? plan_json(*setup) : plan_text(*setup)).c_str(), stdout);
     return exit_status::ok;
@@ -62,7 +65,8 @@ int train(const TrainOptions& options, comm::Comm& comm) {
     return exit_status::ok;
   }
   watch_for_stop();
-  return setup->job.parallel.dtype == "float64" ? train_as<double>(*setup, options, comm) : train_as<float>(*setup, options, comm);
+  return setup->job.parallel.dtype == "float64" ? train_as<double>(*setup, options, comm)
+                                                : train_as<float>(*setup, options, comm);
 }
 
 }  // namespace mm::loop

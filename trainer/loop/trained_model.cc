@@ -16,7 +16,8 @@ namespace {
 
 template <class T>
 std::vector<checkpoint::View> param_views(TrainedModel& model) {
-  auto& store = model.params.emplace<std::unique_ptr<model::ParamStore<T>>>(std::make_unique<model::ParamStore<T>>(model::param_specs(model.config)));
+  auto& store = model.params.emplace<std::unique_ptr<model::ParamStore<T>>>(
+      std::make_unique<model::ParamStore<T>>(model::param_specs(model.config)));
   return views_of_range<checkpoint::View>(store->specs(), {0, store->size()}, "param", store->values());
 }
 

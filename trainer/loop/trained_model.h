@@ -19,7 +19,8 @@ struct TrainedModel {
   std::variant<std::unique_ptr<model::ParamStore<float>>, std::unique_ptr<model::ParamStore<double>>> params;
 };
 
-// Throws a usage Error where RUN holds no checkpoint, or one whose model is not that of RUN/config.json; a data Error where none loads.
+// Throws a usage Error where RUN holds no checkpoint, or one whose model is not that of RUN/config.json; a data Error where
+// none loads.
 TrainedModel load_trained(const std::string& run);
 
 }  // namespace mm::loop

@@ -24,7 +24,9 @@ using namespace std::chrono_literals;
 // How late a peer may be. Loading and saving wait for disks; the first step for page faults; later ones are alike.
 constexpr auto load_deadline = 10min, save_deadline = 10min, first_step_deadline = 5min;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 comm::Range owned_range(const Setup& setup, comm::Range part, int64_t size) {
   return setup.job.parallel.zero >= 1 ? part : comm::Range{0, size};
@@ -82,8 +84,10 @@ void Trainer<T>::load_state() {
     return;
   }
   agree(comm_, [&] {
-    if (setup_.job.model.init == "random") model::initialise(params_, static_cast<uint64_t>(setup_.job.run.seed));
-    else interop::load_params(setup_.job.model.path, params_);
+    if (setup_.job.model.init == "random")
+      model::initialise(params_, static_cast<uint64_t>(setup_.job.run.seed));
+    else
+      interop::load_params(setup_.job.model.path, params_);
   });
 }
 
@@ -99,7 +103,8 @@ int Trainer<T>::run() {
     if (comm_.rank() != 0) return;
     metrics_.emplace(setup_.job.run.dir + "/metrics.jsonl", first_step_);
     write_file_durably(setup_.job.run.dir + "/config.json", setup_.config_text);
-    if (!setup_.preprocessor_text.empty()) write_file_durably(setup_.job.run.dir + "/preprocessor_config.json", setup_.preprocessor_text);
+    if (!setup_.preprocessor_text.empty())
+      write_file_durably(setup_.job.run.dir + "/preprocessor_config.json", setup_.preprocessor_text);
   });
   console_.emplace(comm_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
@@ -114,7 +119,8 @@ int Trainer<T>::run() {
     if (counts.failed > 0) throw_first(comm_, failure);
     if (counts.stop > 0) {
       save(step);
-      if (comm_.rank() == 0) log::info("{}: asked to stop: {} steps are done, {} are saved", setup_.job.run.dir, step, saved_step_);
+      if (comm_.rank() == 0)
+        log::info("{}: asked to stop: {} steps are done, {} are saved", setup_.job.run.dir, step, saved_step_);
       return exit_status::requeue;
     }
     if (counts.save > 0) save(step);
@@ -124,12 +130,14 @@ int Trainer<T>::run() {
     metrics.data_wait_s = data_wait;
     metrics.comm_wait_s = comm_.wait_seconds() - waited;
     report(metrics);
-    comm_.set_phase(fmt::format("step {}", step + 1), comm::default_deadline + std::chrono::milliseconds(static_cast<int64_t>(1e4 * metrics.step_s)));
+    comm_.set_phase(fmt::format("step {}", step + 1),
+                    comm::default_deadline + std::chrono::milliseconds(static_cast<int64_t>(1e4 * metrics.step_s)));
     if (save_due(step + 1) && step + 1 < steps) save(step + 1);
   }
   save(steps);
   agent_.say({{"PHASE", "end"}});
-  if (metrics_ && metrics_behind_) throw Error(exit_status::internal, setup_.job.run.dir + "/metrics.jsonl: the last lines could not be written");
+  if (metrics_ && metrics_behind_)
+    throw Error(exit_status::internal, setup_.job.run.dir + "/metrics.jsonl: the last lines could not be written");
   return saved_step_ == steps ? exit_status::ok : exit_status::internal;
 }
 
@@ -144,9 +152,9 @@ template <class T>
 typename Trainer<T>::Counts Trainer<T>::count(const std::vector<data::Sample>& share, const std::string& failure) {
   int64_t images = 0;
   for (const data::Sample& s : share) images += static_cast<int64_t>(s.images.size());
-  const std::vector<double> sums = comm_.all_reduce({static_cast<double>(trained_labels(share)), static_cast<double>(images), stop_requested() ? 1.0 : 0.0,
-                                                     save_due_by_clock() ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0,
-                                                     static_cast<double>(stream_.counters().rejected)});
+  const std::vector<double> sums = comm_.all_reduce(
+      {static_cast<double>(trained_labels(share)), static_cast<double>(images), stop_requested() ? 1.0 : 0.0,
+       save_due_by_clock() ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(stream_.counters().rejected)});
   return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
 }
 
@@ -172,14 +180,22 @@ void Trainer<T>::reduce_gradients() {
   comm_.reduce_scatter(params_.gradients(), params_.size());
 }
 
+// Nothing has been updated yet, so a rank can compute its own gradients again to find out whether it is the one.
 template <class T>
-void Trainer<T>::check_finite(int64_t step, double my_loss, double loss, double squares) {
+void Trainer<T>::check_finite(int64_t step, const std::vector<data::Sample>& share, const Counts& counts, double loss,
+                              double squares) {
   if (std::isfinite(loss) && std::isfinite(squares)) return;
-  std::string failure;
-  if (std::isfinite(loss)) failure = fmt::format("{} step {}: the gradient norm is not finite", exit_status::numeric, step);
-  else if (!std::isfinite(my_loss)) failure = fmt::format("{} step {}: the loss on rank {} is not finite", exit_status::numeric, step, comm_.rank());
-  throw_first(comm_, failure);
-  throw AgreedError(exit_status::numeric, fmt::format("step {}: the sum of the losses is not finite", step), comm_.rank() == 0);
+  const char* what = nullptr;
+  if (!std::isfinite(accumulate(share, counts.tokens)))
+    what = "loss";
+  else if (!std::isfinite(
+               optim::sum_of_squares(params_.gradients(), optim::trained_tiles(setup_.specs, {0, params_.size()}), pool_)))
+    what = "gradient";
+  throw_first(comm_, what == nullptr ? ""
+                                     : fmt::format("{} step {}: the {} of rank {} is not finite", exit_status::numeric, step,
+                                                   what, comm_.rank()));
+  throw AgreedError(exit_status::numeric, fmt::format("step {}: the sum over the ranks is not finite", step),
+                    comm_.rank() == 0);
 }
 
 template <class T>
@@ -196,7 +212,7 @@ StepMetrics Trainer<T>::train_step(int64_t step, const std::vector<data::Sample>
   const double my_loss = accumulate(share, counts.tokens);
   reduce_gradients();
   const std::vector<double> sums = comm_.all_reduce({my_loss, optim::sum_of_squares(params_.gradients(), tiles_, pool_)});
-  check_finite(step, my_loss, sums[0], sums[1]);
+  check_finite(step, share, counts, sums[0], sums[1]);
   const Job& job = setup_.job;
   StepMetrics metrics;
   metrics.step = step;
@@ -238,7 +254,8 @@ bool Trainer<T>::save_due(int64_t done) const {
   const SaveEvery every = save_every(setup_.job);
   if (every.steps > 0) return done % every.steps == 0;
   if (every.epochs <= 0) return false;
-  const double steps = every.epochs * static_cast<double>(stream_.samples()) / static_cast<double>(setup_.job.data.global_batch);
+  const double steps =
+      every.epochs * static_cast<double>(stream_.samples()) / static_cast<double>(setup_.job.data.global_batch);
   return std::floor(static_cast<double>(done) / steps) > std::floor(static_cast<double>(done - 1) / steps);
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop of a rank. A step, in collectives:
 //
-//   1. all_reduce   counts: trained labels and pictures of the global batch; whether a rank was asked to stop, wants a checkpoint by the
-//                   clock, or has met an error (then all end together). What must happen at a step boundary happens here, on all ranks.
+//   1. all_reduce   counts: trained labels and pictures of the global batch; whether a rank was asked to stop, wants a
+//   checkpoint by the
+//                   clock, or has met an error (then all end together). What must happen at a step boundary happens here, on
+//                   all ranks.
 //   2. forward and backward of the rank's share, in micro-batches; the loss is divided by the labels of the global batch.
 //   3. reduce_scatter of the gradients: each rank holds the sum of its part of the flat block
 //   4. all_reduce   loss, squares of the gradients
-//   5. zero = 1: each rank updates its part, all_gather of the parameters; zero = 0: all_gather of the gradients, each updates everything
+//   5. zero = 1: each rank updates its part, all_gather of the parameters; zero = 0: all_gather of the gradients, each updates
+//   everything
 //
 // All ranks make the same calls in the same order, whatever their data.
 #pragma once
@@ -28,7 +31,8 @@ class Trainer {
   // Collective, as are the others: opens the data and loads the newest checkpoint, or else the model.
   Trainer(const Setup& setup, const TrainOptions& options, comm::Comm& comm);
   ~Trainer();
-  // Trains to the end. Returns the exit status; throws AgreedError where all ranks end with an error, Error where peers are lost.
+  // Trains to the end. Returns the exit status; throws AgreedError where all ranks end with an error, Error where peers are
+  // lost.
   int run();
   // Writes the gradients of the next step to a safetensors file.
   void dump_gradients(const std::string& path);
@@ -42,7 +46,7 @@ class Trainer {
   std::vector<data::Sample> next_share(int64_t step, std::string& failure);
   double accumulate(const std::vector<data::Sample>& share, double tokens);
   void reduce_gradients();
-  void check_finite(int64_t step, double my_loss, double loss, double squares);
+  void check_finite(int64_t step, const std::vector<data::Sample>& share, const Counts& counts, double loss, double squares);
   void update(int64_t step, double lr, double norm);
   StepMetrics train_step(int64_t step, const std::vector<data::Sample>& share, const Counts& counts);
   void report(const StepMetrics& metrics);

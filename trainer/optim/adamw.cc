@@ -34,7 +34,11 @@ double sum_of_squares(const T* data, const std::vector<Tile>& tiles, tensor::Thr
 
 template <class T>
 AdamW<T>::AdamW(const std::vector<model::ParamSpec>& specs, comm::Range owned, AdamWOptions options)
-    : options_(options), owned_(owned), tiles_(trained_tiles(specs, owned)), m_(static_cast<size_t>(owned.size())), v_(static_cast<size_t>(owned.size())) {}
+    : options_(options),
+      owned_(owned),
+      tiles_(trained_tiles(specs, owned)),
+      m_(static_cast<size_t>(owned.size())),
+      v_(static_cast<size_t>(owned.size())) {}
 
 template <class T>
 void AdamW<T>::step(int64_t t, double lr, double gradient_scale, T* values, const T* gradients, tensor::ThreadPool& pool) {
@@ -42,7 +46,8 @@ void AdamW<T>::step(int64_t t, double lr, double gradient_scale, T* values, cons
   // m / (1 - beta1^t) and v / (1 - beta2^t) are folded into the step size and the root.
   const T step_size = static_cast<T>(lr / (1 - std::pow(beta1, static_cast<double>(t))));
   const T root_scale = static_cast<T>(std::sqrt(1 - std::pow(beta2, static_cast<double>(t))));
-  const T b1 = static_cast<T>(beta1), c1 = static_cast<T>(1 - beta1), b2 = static_cast<T>(beta2), c2 = static_cast<T>(1 - beta2);
+  const T b1 = static_cast<T>(beta1), c1 = static_cast<T>(1 - beta1), b2 = static_cast<T>(beta2),
+          c2 = static_cast<T>(1 - beta2);
   const T eps = static_cast<T>(options_.eps), scale = static_cast<T>(gradient_scale);
   pool.parallel_for(static_cast<int64_t>(tiles_.size()), [&](int64_t k) {
     const Tile& tile = tiles_[static_cast<size_t>(k)];

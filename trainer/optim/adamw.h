@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW (Loshchilov and Hutter, arXiv 1711.05101: decoupled decay) on a flat range of the parameters, so that ranks can share the work and
-// the moments between them. Parameters that are not trained get nothing: no update, no decay, no part in the norm; decay is for tensors of
-// two or more dimensions. Work is cut into tiles that depend on the parameters and on the range alone: the same bits for any number of
-// threads.
+// AdamW (Loshchilov and Hutter, arXiv 1711.05101: decoupled decay) on a flat range of the parameters, so that ranks can share
+// the work and the moments between them. Parameters that are not trained get nothing: no update, no decay, no part in the norm;
+// decay is for tensors of two or more dimensions. Work is cut into tiles that depend on the parameters and on the range alone:
+// the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>

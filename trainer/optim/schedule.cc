@@ -14,6 +14,8 @@ double learning_rate(const Schedule& s, int64_t step) {
   return least + (s.lr - least) / 2 * (1 + std::cos(std::numbers::pi * static_cast<double>(step - s.warmup) / span));
 }
 
-double clip_scale(double norm, double clip) { return clip == 0 ? 1.0 : std::min(1.0, clip / (norm + 1e-6)); }
+double clip_scale(double norm, double clip) {
+  return clip == 0 ? 1.0 : std::min(1.0, clip / (norm + 1e-6));
+}
 
 }  // namespace mm::optim

@@ -18,7 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 
 // A number that has many bits, so that another order of summation shows.
-double value(int rank, int64_t i) { return 1.0 / static_cast<double>(3 + 7 * rank + 11 * (i % 1013)) + static_cast<double>(i % 5) * 1e-3; }
+double value(int rank, int64_t i) {
+  return 1.0 / static_cast<double>(3 + 7 * rank + 11 * (i % 1013)) + static_cast<double>(i % 5) * 1e-3;
+}
 
 template <class T>
 void check_large(Comm& comm, int64_t n) {
@@ -41,7 +43,9 @@ void check_all(Comm& comm) {
   double expected = value(0, 0);
   for (int r = 1; r < comm.size(); ++r) expected += value(r, 0);
   EXPECT_EQ(sum, (std::vector<double>{expected, static_cast<double>(comm.size())}));
-  const auto text_of = [](int rank) { return std::string(static_cast<size_t>(rank) * 3'000'000, static_cast<char>('a' + rank)); };
+  const auto text_of = [](int rank) {
+    return std::string(static_cast<size_t>(rank) * 3'000'000, static_cast<char>('a' + rank));
+  };
   const std::vector<std::string> texts = comm.all_gather(text_of(comm.rank()));
   ASSERT_EQ(texts.size(), static_cast<size_t>(comm.size()));
   for (int r = 0; r < comm.size(); ++r) EXPECT_TRUE(texts[static_cast<size_t>(r)] == text_of(r)) << r;
@@ -93,7 +97,9 @@ TEST(Comm, ALateRankIsNamed) {
     });
   for (std::thread& t : threads) t.join();
   for (size_t r : {0U, 2U}) {
-    EXPECT_NE(messages[r].find("comm: barrier on rank " + std::to_string(r) + ", phase step 7: no answer within 0.2 s from rank 1 on "), std::string::npos)
+    EXPECT_NE(messages[r].find("comm: barrier on rank " + std::to_string(r) +
+                               ", phase step 7: no answer within 0.2 s from rank 1 on "),
+              std::string::npos)
         << messages[r];
     EXPECT_EQ(messages[r].find("rank 0 on"), std::string::npos) << messages[r];
   }
@@ -112,8 +118,14 @@ TEST(Comm, RanksThatDisagreeAboutTheLengthFail) {
 std::vector<std::string> mpirun(int ranks, const std::string& filter) {
   char self[4096];
   const ssize_t n = ::readlink("/proc/self/exe", self, sizeof self - 1);
-  return {"mpirun", "-n", std::to_string(ranks), "--oversubscribe", "--allow-run-as-root", std::string(self, static_cast<size_t>(n)),
-          "--gtest_also_run_disabled_tests", "--gtest_filter=" + filter};
+  return {"mpirun",
+          "-n",
+          std::to_string(ranks),
+          "--oversubscribe",
+          "--allow-run-as-root",
+          std::string(self, static_cast<size_t>(n)),
+          "--gtest_also_run_disabled_tests",
+          "--gtest_filter=" + filter};
 }
 
 TEST(Mpi, FourRanksAgreeWithPlainLoops) {
@@ -124,7 +136,9 @@ TEST(Mpi, FourRanksAgreeWithPlainLoops) {
 TEST(Mpi, APeerThatNeverComesIsNamed) {
   const CommandResult r = run_command(mpirun(3, "UnderMpi.DISABLED_LatePeer"), 120s);
   EXPECT_EQ(r.exit_code, 76) << r.out << r.err;
-  EXPECT_NE(r.err.find("comm: reduce_scatter on rank 0, phase step 3: no answer within 0.5 s from rank 2 on "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("comm: reduce_scatter on rank 0, phase step 3: no answer within 0.5 s from rank 2 on "),
+            std::string::npos)
+      << r.err;
 }
 
 TEST(Mpi, TasksThatMpiDoesNotJoinAreRefused) {

@@ -9,11 +9,16 @@ namespace {
 
 using model::ParamSpec;
 
-double gradient(int64_t t, int64_t i) { return static_cast<double>((t * 7 + i * 5) % 11 - 5) / 16; }
+double gradient(int64_t t, int64_t i) {
+  return static_cast<double>((t * 7 + i * 5) % 11 - 5) / 16;
+}
 
 // a: decays; b: does not; c: frozen; d: not reached.
 std::vector<ParamSpec> four_params() {
-  return {{.name = "a", .shape = {1, 2}}, {.name = "b", .shape = {2}}, {.name = "c", .shape = {2, 1}, .frozen = true}, {.name = "d", .shape = {2}, .reached = false}};
+  return {{.name = "a", .shape = {1, 2}},
+          {.name = "b", .shape = {2}},
+          {.name = "c", .shape = {2, 1}, .frozen = true},
+          {.name = "d", .shape = {2}, .reached = false}};
 }
 
 TEST(AdamW, EqualsNumbersThatWereComputedWithFiftyDigits) {
@@ -45,10 +50,13 @@ TEST(AdamW, EqualsNumbersThatWereComputedWithFiftyDigits) {
 // Shares of the flat block in place of the whole give the same bits, wherever they are cut, and so do several threads.
 template <class T>
 void shares_equal_the_whole() {
-  const std::vector<ParamSpec> specs = {{.name = "a", .shape = {300, 333}}, {.name = "b", .shape = {77'777}}, {.name = "c", .shape = {}}};
+  const std::vector<ParamSpec> specs = {
+      {.name = "a", .shape = {300, 333}}, {.name = "b", .shape = {77'777}}, {.name = "c", .shape = {}}};
   const int64_t n = 300 * 333 + 77'777 + 1;
   std::vector<T> start(static_cast<size_t>(n)), gradients(start);
-  for (int64_t i = 0; i < n; ++i) start[static_cast<size_t>(i)] = static_cast<T>(1.0 / static_cast<double>(i + 3)), gradients[static_cast<size_t>(i)] = static_cast<T>(gradient(i, i / 7));
+  for (int64_t i = 0; i < n; ++i)
+    start[static_cast<size_t>(i)] = static_cast<T>(1.0 / static_cast<double>(i + 3)),
+    gradients[static_cast<size_t>(i)] = static_cast<T>(gradient(i, i / 7));
   const auto run = [&](int ranks, int threads) {
     tensor::ThreadPool pool(threads);
     std::vector<T> values = start;

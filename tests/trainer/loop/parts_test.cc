@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the loop by themselves: metrics file, agreement on errors, progress to the agent, derangement, facts.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/error.h"
+#include "trainer/loop/agree.h"
+#include "trainer/loop/evaluate.h"
+#include "trainer/loop/metrics.h"
+#include "trainer/loop/progress.h"
+#include "trainer/loop/resume.h"
+
+namespace mm::loop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder : public testing::Test {
+ protected:
+  Folder() : folder_(fs::temp_directory_path() / ("mm-loop-" + std::to_string(::getpid()))) { fs::create_directories(folder_); }
+  ~Folder() override { fs::remove_all(folder_); }
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  fs::path folder_;
+};
+
+TEST_F(Folder, MetricsKeepWholeLinesBelowTheStep) {
+  const auto line = [](int64_t step) { return format_metrics({.step = step, .loss = 0.1, .tokens = 7}); };
+  const std::string path = at("metrics.jsonl");
+  std::string expected;
+  EXPECT_THROW(MetricsFile("/no/such/folder/metrics.jsonl", 0), Error);
+  {
+    MetricsFile file(path, 0);
+    for (int64_t s = 0; s < 6; ++s) EXPECT_EQ(file.append(line(s)), "");
+  }
+  for (int64_t s = 0; s < 4; ++s) expected += line(s);
+  { const MetricsFile file(path, 4); }
+  EXPECT_EQ(read_file(path), expected);
+  std::ofstream(path, std::ios::app) << line(4).substr(0, 30);  // a line that a kill cut short
+  { const MetricsFile file(path, 9); }
+  EXPECT_EQ(read_file(path), expected);
+  std::ofstream(path, std::ios::app) << line(2) << line(4);  // a step that is there already
+  { const MetricsFile file(path, 9); }
+  EXPECT_EQ(read_file(path), expected);
+  { const MetricsFile file(path, 0); }
+  EXPECT_EQ(read_file(path), "");
+  EXPECT_EQ(line(3).substr(0, line(3).find(",\"step_s\"")),
+            R"({"step":3,"loss":0.10000000000000001,"grad_norm":0,"lr":0,"tokens":7)");
+}
+
+TEST(Agree, AllRanksThrowWhatTheFirstOneMet) {
+  std::vector<std::unique_ptr<comm::Comm>> comms = comm::thread_comms(3);
+  std::vector<std::string> said(3);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] {
+      agree(*comms[r], [] {});
+      try {
+        agree(*comms[r], [&] {
+          if (r == 1) throw data_error("shard x is cut short");
+          if (r == 2) throw usage_error("another");
+        });
+      } catch (const AgreedError& e) {
+        EXPECT_EQ(e.status, exit_status::data);
+        EXPECT_EQ(e.say, r == 1);
+        said[r] = e.what();
+      }
+      EXPECT_THROW(agree(*comms[r], [] { throw usage_error("the same"); }), AgreedError);
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(said[0], "rank 1 on " + comms[0]->node(1) + ": shard x is cut short");
+  EXPECT_EQ(said[2], said[0]);
+}
+
+class Listener {
+ public:
+  explicit Listener(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(fd_.get(), 4), 0);
+    const timeval patience = {20, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  KeyValues next() {
+    if (!peer_) peer_ = UniqueFd(::accept(fd_.get(), nullptr, nullptr));
+    const timeval patience = {20, 0};
+    ::setsockopt(peer_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    char buffer[4096];
+    const ssize_t n = ::recv(peer_.get(), buffer, sizeof buffer, 0);
+    return parse_key_values(std::string_view(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0))));
+  }
+
+ private:
+  UniqueFd fd_, peer_;
+};
+
+TEST_F(Folder, ProgressReachesAnAgentThatWasRestarted) {
+  const std::string path = at("agent.sock");
+  ::setenv("MM_AGENT_SOCKET", path.c_str(), 1);
+  AgentReporter reporter;
+  ::unsetenv("MM_AGENT_SOCKET");
+  reporter.say({{"PHASE", "load"}});  // no agent yet
+  auto first = std::make_unique<Listener>(path);
+  KeyValues got;
+  const auto say_until_heard = [&](Listener& listener, const std::string& step) {
+    // The reporter looks for a new agent once a second; each call is one step of the loop.
+    std::thread ear([&] { got = listener.next(); });
+    std::atomic<bool> heard = false;
+    std::thread mouth([&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+      while (!heard && std::chrono::steady_clock::now() < end) {
+        reporter.say({{"STEP", step}, {"PHASE", "train"}});
+        std::this_thread::yield();
+      }
+    });
+    ear.join();
+    heard = true;
+    mouth.join();
+  };
+  say_until_heard(*first, "3");
+  EXPECT_EQ(get(got, "STEP"), "3");
+  EXPECT_EQ(get(got, "PHASE"), "train");
+  reporter.say({{"CHECKPOINT", "2"}});
+  first.reset();
+  fs::remove(path);
+  reporter.say({{"STEP", "4"}});  // nobody hears
+  Listener second(path);
+  say_until_heard(second, "5");
+  EXPECT_EQ(get(got, "STEP"), "5");
+  EXPECT_EQ(get(got, "CHECKPOINT"), "2") << "what the old agent was told is told again";
+}
+
+TEST(Derangement, MovesEveryElement) {
+  for (int64_t n = 2; n < 50; ++n)
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      const std::vector<int64_t> to = derangement(n, seed);
+      std::vector<bool> taken(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_NE(to[static_cast<size_t>(i)], i);
+        taken[static_cast<size_t>(to[static_cast<size_t>(i)])] = true;
+      }
+      EXPECT_TRUE(std::all_of(taken.begin(), taken.end(), [](bool t) { return t; }));
+    }
+}
+
+// The parts of any number of ranks are the flat block, each element once, and point at their own data.
+TEST(Views, PartsCoverTheBlock) {
+  const std::vector<model::ParamSpec> specs = {
+      {.name = "a", .shape = {3, 5, 2}}, {.name = "b", .shape = {}}, {.name = "c", .shape = {7}}};
+  const int64_t n = 38;
+  std::vector<double> block(n);
+  for (int ranks : {1, 2, 3, 50}) {
+    std::vector<int> seen(n);
+    for (int r = 0; r < ranks; ++r) {
+      const comm::Range part = comm::part_of(n, r, ranks);
+      for (const checkpoint::View& v : views_of_range<checkpoint::View>(specs, part, "m", block.data() + part.begin)) {
+        const int64_t at = static_cast<double*>(v.data) - block.data();
+        const int64_t offset = v.name == "a" ? 0 : v.name == "b" ? 30 : 31;
+        int64_t flat = 0, stride = 1;
+        for (size_t d = v.global_shape.size(); d-- > 0; stride *= v.global_shape[d]) flat += v.box.offset[d] * stride;
+        EXPECT_EQ(at, offset + flat);
+        for (int64_t i = 0; i < checkpoint::elements(v.box.shape); ++i) ++seen[static_cast<size_t>(at + i)];
+      }
+    }
+    EXPECT_EQ(seen, std::vector<int>(n, 1)) << ranks;
+  }
+}
+
+TEST(Console, SaysDurationsAsPeopleDo) {
+  EXPECT_EQ(format_duration(4.4), "4 s");
+  EXPECT_EQ(format_duration(125), "2:05");
+  EXPECT_EQ(format_duration(3723), "1:02:03");
+}
+
+}  // namespace
+}  // namespace mm::loop
