@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+$(call unit_test,agent_test,$(wildcard tests/agent/*_test.cc),agent_core common,json)
