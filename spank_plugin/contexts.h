@@ -16,6 +16,9 @@ struct Plugin {
 };
 Plugin& plugin();
 
+// Slurm's name for --mm-train of the plugin mm_train, as a job hands it to its steps.
+constexpr const char* inherited_option_variable = "SLURM_SPANK__SLURM_SPANK_OPTION_mm_train_mm_train";
+
 // option.cc
 void register_option(spank_t spank);
 

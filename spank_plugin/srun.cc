@@ -38,9 +38,6 @@ namespace {
 
 constexpr std::chrono::seconds scontrol_deadline{5};
 
-// Slurm's name for --mm-train of the plugin mm_train, as a job hands it to its steps.
-constexpr const char* inherited_option_variable = "SLURM_SPANK__SLURM_SPANK_OPTION_mm_train_mm_train";
-
 struct Step {
   Stated arguments, stated;
   std::optional<Request> request;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "common/agent_client.h"
 #include "common/error.h"
@@ -30,6 +31,20 @@ std::optional<std::string> variable(spank_t spank, const char* name) {
   std::string buffer(128 * 1024, '\0');
   if (spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size())) != ESPANK_SUCCESS) return {};
   return std::string(buffer.c_str());
+}
+
+// Names of nodes from an environment that is the user's: nothing where they could become many gigabytes.
+std::vector<std::string> nodes_in(spank_t spank, const char* name) {
+  constexpr size_t longest_name = 256;
+  const std::string list = variable(spank, name).value_or("");
+  size_t length = 0, depth = 0;
+  for (const char c : list) {
+    if (c == '[') ++depth;
+    if (c == ']' && depth > 0) --depth;
+    length = depth > 0 ? length : c == ',' ? 0 : length + 1;
+    if (length > longest_name) return {};
+  }
+  return expand_hostlist(list);
 }
 
 template <typename T>
@@ -54,7 +69,7 @@ Place place_of(spank_t spank, bool in_task) {
   p.restarts = item<uint32_t>(spank, S_SLURM_RESTART_COUNT, 0);
   p.is_script = p.step == batch_step || p.step == interactive_step;
   p.has_tasks = p.step < last_real_step;
-  p.nodes = expand_hostlist(variable(spank, p.has_tasks ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST").value_or(""));
+  p.nodes = nodes_in(spank, p.has_tasks ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
   const uint32_t index = item<uint32_t>(spank, S_JOB_NODEID, 0);
   const std::string host = this_node();
   const std::string told = in_task ? variable(spank, "SLURMD_NODENAME").value_or("") : "";
@@ -108,24 +123,27 @@ TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, cons
   return f;
 }
 
-// One connection for the life of this slurmstepd. After a failure the agent is left alone until the next phase, so that a
-// hanging agent costs a step one deadline, not one for each task.
+// One connection for the life of this slurmstepd, made anew where the agent was restarted. After a failure the agent is left
+// alone until the next phase (tasks start, tasks end), so that a hanging agent costs a step a deadline or two, not one for each
+// task.
 struct AgentLink {
   std::optional<AgentClient> client;
+  std::string phase;
   bool failed = false;
 
   void request(const Site& site, const std::string& node, const KeyValues& message) {
-    if (failed) return;
-    try {
-      if (!client) client.emplace(agent_socket_path(site.run_dir, node));
-      const KeyValues answer = client->request(message, agent_deadline);
-      if (get(answer, "OK") != "1")
-        slurm_info("mm-train: agent: %s: %s", get(message, "VERB").c_str(), get(answer, "ERROR").c_str());
-    } catch (const std::exception& e) {
-      slurm_info("mm-train: %s", e.what());
-      client.reset();
-      failed = true;
-    }
+    const std::string verb = get(message, "VERB");
+    if (std::exchange(phase, verb) != verb) failed = false;
+    for (int attempt = client ? 0 : 1; attempt < 2 && !failed; ++attempt) try {
+        if (!client) client.emplace(agent_socket_path(site.run_dir, node));
+        const KeyValues answer = client->request(message, agent_deadline);
+        if (get(answer, "OK") != "1") slurm_info("mm-train: agent: %s: %s", verb.c_str(), get(answer, "ERROR").c_str());
+        return;
+      } catch (const std::exception& e) {
+        client.reset();
+        failed = attempt == 1;
+        if (failed) slurm_info("mm-train: %s", e.what());
+      }
   }
 };
 AgentLink& agent_link() {

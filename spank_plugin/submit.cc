@@ -66,6 +66,8 @@ void imply_no_kill(const std::string& value) {
 
 void submit_init() {
   Submission& s = submission();
+  // A job that is submitted from a job asks for itself.
+  ::unsetenv(inherited_option_variable);
   s.arguments = own_arguments();
   if (this_client() == Client::sbatch && !s.arguments.wrapped) s.script = parse_script(script_text(s.arguments.command));
   if (!s.arguments.mm_train) return;

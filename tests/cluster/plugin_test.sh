@@ -230,8 +230,7 @@ done
 
 test_case "a job that is submitted from a job starts clean"
 batch -N1 --mm-train=tp=1,spares=0 <<'END'
-unset ${!SLURM_SPANK*}
-sbatch --wait -N1 -o inner --wrap 'env | grep -E "^(MM_TRAIN_SPEC|MM_AGENT|SLURM_MM_TRAIN|MM_TRAIN_EXPORTED)"; echo end' >/dev/null
+sbatch --wait -N1 -o inner --wrap 'env | grep -E "^(MM_TRAIN_SPEC|MM_AGENT|SLURM_MM_TRAIN|MM_TRAIN_EXPORTED|SLURM_SPANK)"; echo end' >/dev/null
 cat inner
 END
 expect_eq end "$(batch_output)"

@@ -21,7 +21,8 @@ need_plugin() {
 cluster_up() {
   export MINI_SLURM_NAME=$1
   at_end "$mini" down --name "$1"
-  "$mini" up "${@:2}" >"$scratch/up-$1" 2>&1 || { cat "$scratch/up-$1"; return 1; }
+  # shellcheck disable=SC2086  # MM_CLUSTER_MODE is one word or none
+  "$mini" up ${MM_CLUSTER_MODE:+--mode $MM_CLUSTER_MODE} "${@:2}" >"$scratch/up-$1" 2>&1 || { cat "$scratch/up-$1"; return 1; }
   eval "$("$mini" env)"
   home=$MINI_SLURM_HOME
 }
