@@ -21,8 +21,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// How late a peer may be. Loading and saving wait for disks; the first step for page faults; later ones are alike.
+// How late a peer may be. Loading and saving wait for disks; the first step for page faults; later ones are alike. The agent,
+// which sees more, looks for hung ranks after recovery.hang_timeout; peers wait twice as long, so that it comes first.
 constexpr auto load_deadline = 10min, save_deadline = 10min, first_step_deadline = 5min;
+
+std::chrono::milliseconds step_deadline(const Job& job, double last_step_seconds) {
+  const double hang = hang_timeout_seconds(job);
+  const std::chrono::milliseconds least =
+      hang > 0 ? std::chrono::milliseconds(static_cast<int64_t>(2000 * hang)) : comm::default_deadline;
+  return least + std::chrono::milliseconds(static_cast<int64_t>(10'000 * last_step_seconds));
+}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -130,8 +138,7 @@ int Trainer<T>::run() {
     metrics.data_wait_s = data_wait;
     metrics.comm_wait_s = comm_.wait_seconds() - waited;
     report(metrics);
-    comm_.set_phase(fmt::format("step {}", step + 1),
-                    comm::default_deadline + std::chrono::milliseconds(static_cast<int64_t>(1e4 * metrics.step_s)));
+    comm_.set_phase(fmt::format("step {}", step + 1), step_deadline(setup_.job, metrics.step_s));
     if (save_due(step + 1) && step + 1 < steps) save(step + 1);
   }
   save(steps);

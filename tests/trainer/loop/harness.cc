@@ -90,7 +90,7 @@ std::optional<std::string> Child::line(std::chrono::seconds deadline) {
 
 bool Child::wait_for_step(int64_t step) {
   while (const std::optional<std::string> text = line())
-    if (text->starts_with(fmt::format("{{\"step\":{},", step))) return true;
+    if (text->starts_with("{\"step\":") && numbers_of(*text).at("step") >= static_cast<double>(step)) return true;
   return false;
 }
 

@@ -38,7 +38,7 @@ class Child {
   pid_t pid() const { return pid_; }
   // The next line, without its newline; nullopt at the end of the output. Fails the test at the deadline.
   std::optional<std::string> line(std::chrono::seconds deadline = std::chrono::seconds(120));
-  // Reads lines of metrics until one is of `step`; false where the output ends before.
+  // Reads lines of metrics until one is of `step` or a later one; false where the output ends before.
   bool wait_for_step(int64_t step);
   // Waits until the process has ended, at most so long; true where it has.
   bool wait_ended(std::chrono::milliseconds patience);
