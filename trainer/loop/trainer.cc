@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// How late a peer may be. Loading and saving wait for disks; the first step for page faults; later ones are alike. The agent,
+// How late a peer may be. Loading and saving wait for disks, the first step for page faults; later ones are alike. The agent,
 // which sees more, looks for hung ranks after recovery.hang_timeout; peers wait twice as long, so that it comes first.
-constexpr auto load_deadline = 10min, save_deadline = 10min, first_step_deadline = 5min;
+constexpr auto load_deadline = 10min, save_deadline = 10min;
 
 std::chrono::milliseconds step_deadline(const Job& job, double last_step_seconds) {
   const double hang = hang_timeout_seconds(job);
@@ -116,7 +116,7 @@ int Trainer<T>::run() {
   });
   console_.emplace(comm_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
-  comm_.set_phase(fmt::format("step {}", first_step_), first_step_deadline);
+  comm_.set_phase(fmt::format("step {}", first_step_), step_deadline_);
   for (int64_t step = first_step_; step < steps; ++step) {
     const Clock::time_point begin = Clock::now();
     const double waited = comm_.wait_seconds();
@@ -138,7 +138,8 @@ int Trainer<T>::run() {
     metrics.data_wait_s = data_wait;
     metrics.comm_wait_s = comm_.wait_seconds() - waited;
     report(metrics);
-    comm_.set_phase(fmt::format("step {}", step + 1), step_deadline(setup_.job, metrics.step_s));
+    step_deadline_ = step_deadline(setup_.job, metrics.step_s);
+    comm_.set_phase(fmt::format("step {}", step + 1), step_deadline_);
     if (save_due(step + 1) && step + 1 < steps) save(step + 1);
   }
   save(steps);
@@ -300,7 +301,7 @@ void Trainer<T>::save(int64_t done) {
   }
   save_seconds_ = seconds_since(begin);
   agent_.say({{"PHASE", "train"}});
-  comm_.set_phase(fmt::format("step {}", done), first_step_deadline);
+  comm_.set_phase(fmt::format("step {}", done), step_deadline_);
 }
 
 template <class T>

@@ -70,6 +70,7 @@ class Trainer {
   int64_t first_step_ = 0, saved_step_ = 0;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   double save_seconds_ = 0;
+  std::chrono::milliseconds step_deadline_ = std::chrono::minutes(5);  // how late a peer may be in a step; the first one's
   int64_t failed_saves_ = 0;
   std::optional<MetricsFile> metrics_;  // on rank 0
   std::optional<Console> console_;
