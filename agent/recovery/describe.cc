@@ -15,6 +15,7 @@ std::string describe(const Incident& incident) {
   const std::string device = incident.device.empty() ? "" : " " + incident.device;
   if (incident.klass == "nic") return on + " lost its training link" + device + quoted;
   if (incident.klass == "node") return on + " is gone" + quoted;
+  if (incident.klass == "slurm") return on + " is not served by Slurm" + quoted;
   if (incident.klass == "gpu") return fmt::format("GPU{} of {} failed{}", device, on, quoted);
   if (incident.klass == "app" && incident.rank >= 0) return fmt::format("rank {} on {}{}", incident.rank, on, quoted);
   return fmt::format("{} has a {} fault{}{}", on, incident.klass, device.empty() ? "" : " at" + device, quoted);

@@ -31,8 +31,14 @@ double real(const KeyValues& values, const char* key, double otherwise) {
 }  // namespace
 
 recovery::Incident incident_of(const KeyValues& event) {
-  return {get(event, "ORIGIN") + "/" + get(event, "ID"), get(event, "CLASS"),  get(event, "NODE"),     get(event, "DEVICE"),
-          get(event, "SEVERITY"),  get(event, "ACTION"), get(event, "EVIDENCE"), static_cast<int>(get_int(event, "RANK", -1))};
+  return {get(event, "ORIGIN") + "/" + get(event, "ID"),
+          get(event, "CLASS"),
+          get(event, "NODE"),
+          get(event, "DEVICE"),
+          get(event, "SEVERITY"),
+          get(event, "ACTION"),
+          get(event, "EVIDENCE"),
+          static_cast<int>(get_int(event, "RANK", -1))};
 }
 
 Launch::Launch(std::vector<std::string> nodes, int ranks, int64_t last_step)
@@ -53,12 +59,12 @@ bool Launch::is_ours(const std::string& step_id) {
   return *number == *step_id_;
 }
 
-void Launch::symptom(double when, double now) {
-  if (!symptom_at_) symptom_at_ = now;
-  fault_time_ = std::min(fault_time_.value_or(when), std::min(when, now));
+void Launch::symptom(double when, Instant now) {
+  if (!symptom_at_) symptom_at_ = now.steady;
+  fault_time_ = std::min(fault_time_.value_or(when), std::min(when, now.wall));
 }
 
-void Launch::add_exit(const recovery::RankExit& exit, double when, double now) {
+void Launch::add_exit(const recovery::RankExit& exit, double when, Instant now) {
   const auto known =
       std::find_if(evidence_.exits.begin(), evidence_.exits.end(), [&](const auto& e) { return e.rank == exit.rank; });
   if (known != evidence_.exits.end()) {
@@ -69,10 +75,10 @@ void Launch::add_exit(const recovery::RankExit& exit, double when, double now) {
   if (recovery::kind_of(recovery::ending(exit.wait_status)) != recovery::ExitKind::success) symptom(when, now);
 }
 
-void Launch::take(const KeyValues& event, double now) {
+void Launch::take(const KeyValues& event, Instant now) {
   if (stopped_) return;
   const std::string kind = get(event, "EVENT"), node = get(event, "NODE");
-  const double when = real(event, "TIME", now);
+  const double when = real(event, "TIME", now.wall);
   const int rank = static_cast<int>(get_int(event, "RANK", -1));
   if (kind == "exit") {
     if (is_ours(get(event, "STEP"))) add_exit({rank, node, static_cast<int>(get_int(event, "STATUS", 0))}, when, now);
@@ -97,23 +103,23 @@ void Launch::take(const KeyValues& event, double now) {
   }
 }
 
-void Launch::take(const SrunNews& news, double now) {
+void Launch::take(const SrunNews& news, Instant now) {
   if (stopped_) return;
   if (news.step && !told_) step_id_ = step_number(*news.step);
-  for (const recovery::RankExit& exit : news.exits) add_exit(exit, now, now);
+  for (const recovery::RankExit& exit : news.exits) add_exit(exit, now.wall, now);
   if (news.failure == recovery::SrunFailure::none || evidence_.srun_failure == recovery::SrunFailure::controller) return;
   evidence_.srun_failure = news.failure;
   evidence_.srun_message = news.message;
   if (!news.node.empty()) evidence_.unlaunched.push_back(news.node);
 }
 
-void Launch::srun_ended(int shell_status, double now) {
+void Launch::srun_ended(int shell_status, Instant now) {
   evidence_.srun_status = shell_status;
-  if (shell_status != 0) symptom(now, now);
+  if (shell_status != 0) symptom(now.wall, now);
 }
 
-const recovery::Evidence& Launch::evidence(double now) {
-  evidence_.waited_ms = symptom_at_ ? static_cast<int>((now - *symptom_at_) * 1000) : 0;
+const recovery::Evidence& Launch::evidence(Instant now) {
+  evidence_.waited_ms = symptom_at_ ? static_cast<int>((now.steady - *symptom_at_) * 1000) : 0;
   return evidence_;
 }
 

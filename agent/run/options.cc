@@ -37,8 +37,8 @@ int tasks_per_node(const Options& options, const Environment& environment, int u
   if (*tasks % *nodes == 0) return *tasks / *nodes;
   // After a requeue the tasks may count only for the nodes that are needed.
   if (*tasks % used_nodes == 0) return *tasks / used_nodes;
-  throw usage_error(
-      fmt::format("the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
+  throw usage_error(fmt::format(
+      "the job has {} tasks on {} nodes, which are not the same number on each; say --ntasks-per-node", *tasks, *nodes));
 }
 
 void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
@@ -62,12 +62,14 @@ void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
 Plan make_plan(const Options& options, const Environment& environment, const SparesLeft& spares_left) {
   Plan plan;
   plan.job_id = text_of(environment, "SLURM_JOB_ID");
-  if (plan.job_id.empty()) throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
+  if (plan.job_id.empty())
+    throw usage_error("not inside a Slurm job: run it from a script given to sbatch, or in a shell of salloc");
   if (environment("SLURM_HET_SIZE") != nullptr || environment("SLURM_JOB_ID_HET_GROUP_0") != nullptr)
     throw usage_error(fmt::format("job {} is heterogeneous, which mm-run does not support", plan.job_id));
   plan.allocation = expand_hostlist(text_of(environment, "SLURM_JOB_NODELIST"));
   if (plan.allocation.empty()) throw usage_error("SLURM_JOB_NODELIST is empty: not inside a Slurm job");
-  if (text_of(environment, "SLURM_RESTART_COUNT") != "0") plan.requeues = number_of(environment, "SLURM_RESTART_COUNT").value_or(0);
+  if (text_of(environment, "SLURM_RESTART_COUNT") != "0")
+    plan.requeues = number_of(environment, "SLURM_RESTART_COUNT").value_or(0);
   plan.node = this_node();
   plan.agent_socket = text_of(environment, "MM_AGENT_SOCKET");
   if (plan.agent_socket.empty() || options.config)

@@ -135,7 +135,7 @@ SrunNews read_srun_line(std::string_view line, const std::string& job_id) {
   using recovery::SrunFailure;
   if (has(text, "Unable to contact slurm controller") || has(text, "Unable to establish controller machine")) {
     news.failure = SrunFailure::controller;
-  } else if (has(text, "Unable to create step") || has(text, "Unable to confirm allocation")) {
+  } else if (has(text, "Unable to create step") || has(text, "Unable to confirm allocation") || has(text, " has expired")) {
     const bool silent =
         has(text, "Socket timed out") || has(text, "Zero Bytes were transmitted") || has(text, "Connection refused");
     news.failure = silent ? SrunFailure::controller : SrunFailure::refused;

@@ -31,18 +31,19 @@ constexpr double never = std::numeric_limits<double>::infinity();
 // How long to wait for nodes that may come back (a slurmd that restarts), and for slurmctld.
 constexpr double patience_for_nodes = 60;
 constexpr double patience_for_controller = 600;
-// A node that was hurt may be called good again after so long: agents have judged and drained it by then.
-constexpr double before_mended = 30;
 constexpr double between_probes = 1;
 constexpr double between_agent_tries = 1;
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
 constexpr double grace_for_others = 3;
 
-// Wall clock, since agents tell times of events by it.
-double now() {
+double read_clock(clockid_t clock) {
   timespec t;
-  ::clock_gettime(CLOCK_REALTIME, &t);
+  ::clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+Instant now() {
+  return {read_clock(CLOCK_REALTIME), read_clock(CLOCK_MONOTONIC)};
 }
 
 UniqueFd block_signals() {
@@ -78,16 +79,15 @@ bool read_some(int fd, std::string& to) {
 Supervisor::Supervisor(Plan plan)
     : plan_(std::move(plan)),
       agent_(plan_.agent_socket, plan_.job_id),
-      ledger_(plan_.run_folder.empty() ? "" : plan_.run_folder + "/incidents.jsonl", now()),
+      ledger_(plan_.run_folder.empty() ? "" : plan_.run_folder + "/incidents.jsonl", now().wall),
       signals_(block_signals()),
       stderr_(make_pipe()),
-      budget_{plan_.max_restarts, 0} {
-  slots_.assign(plan_.allocation.begin(), plan_.allocation.begin() + plan_.nodes);
-}
+      roster_(plan_.allocation, plan_.nodes),
+      budget_{plan_.max_restarts, 0} {}
 
 void Supervisor::say(const char* event, const std::string& text, const std::string& details) {
   log::info("{}", text);
-  if (plan_.json) write_all(STDOUT_FILENO, event_line(event, now(), plan_.job_id, text, details) + "\n");
+  if (plan_.json) write_all(STDOUT_FILENO, event_line(event, now().wall, plan_.job_id, text, details) + "\n");
 }
 
 // Where the job was requeued, the last training step is the last thing that is known of the run before.
@@ -98,7 +98,7 @@ void Supervisor::note_requeue() {
   if (!plan_.run_folder.empty() && ::stat((plan_.run_folder + "/metrics.jsonl").c_str(), &s) == 0) {
     const double last = static_cast<double>(s.st_mtim.tv_sec) + static_cast<double>(s.st_mtim.tv_nsec) * 1e-9;
     ledger_.requeued(last, fmt::format("the job was requeued (requeue {})", plan_.requeues));
-    since = fmt::format(", {:.1f} s after the last training step", now() - last);
+    since = fmt::format(", {:.1f} s after the last training step", now().wall - last);
   }
   say("requeued", fmt::format("the job was requeued{}; continuing from the newest checkpoint", since));
 }
@@ -126,7 +126,7 @@ int Supervisor::run() {
 // ---------------------------------------------------------------- nodes and launch
 
 std::optional<recovery::Action> Supervisor::choose() {
-  const double deadline = now() + patience_for_nodes;
+  const double deadline = now().steady + patience_for_nodes;
   bool told = false;
   for (;;) {
     Action end;
@@ -135,37 +135,14 @@ std::optional<recovery::Action> Supervisor::choose() {
       end.exit_status = exit_status::requeue;
       return end;
     }
-    const auto probe = agent_.probe(plan_.allocation);
-    const auto good = [&](const std::string& node) {
-      return !probe || std::find(probe->good.begin(), probe->good.end(), node) != probe->good.end();
-    };
-    const auto why_bad = [&](const std::string& node) {
-      return probe && probe->why_bad.contains(node) ? probe->why_bad.at(node) : std::string("no answer");
-    };
-    auto choice = recovery::choose_nodes(slots_, plan_.allocation,
-                                         [&](const std::string& n) { return !excluded_.contains(n) && good(n); });
-    // In need, a node that was left out a while ago and that agents call good: it has been mended and is in service again.
-    if (choice.nodes.empty() && probe)
-      choice = recovery::choose_nodes(slots_, plan_.allocation, [&](const std::string& n) {
-        const auto left_out = excluded_.find(n);
-        return good(n) && (left_out == excluded_.end() || now() - left_out->second.since > before_mended);
-      });
-    if (!choice.nodes.empty()) {
-      for (size_t i = 0; i < slots_.size(); ++i) {
-        if (slots_[i] == choice.nodes[i] || excluded_.contains(slots_[i])) continue;
-        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", slots_[i], why_bad(slots_[i]), choice.nodes[i]));
-      }
-      slots_ = choice.nodes;
+    const auto probe = agent_.probe(roster_.allocation());
+    const Roster::Choice choice = roster_.choose(probe, now().steady);
+    if (choice.possible) {
+      for (const Roster::Move& m : choice.moves)
+        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", m.from, m.why, m.to));
       return std::nullopt;
     }
-    std::string why;
-    for (const std::string& node : choice.missing) {
-      const auto left_out = excluded_.find(node);
-      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", node,
-                         left_out != excluded_.end() ? left_out->second.why : why_bad(node));
-    }
-    const bool hopeless = !probe || static_cast<int>(plan_.allocation.size() - excluded_.size()) < plan_.nodes;
-    if (hopeless || now() > deadline) {
+    if (choice.hopeless || now().steady > deadline) {
       end.kind = Action::Kind::give_up;
       end.cause = "nodes";
       end.exit_status = exit_status::requeue;
@@ -173,16 +150,17 @@ std::optional<recovery::Action> Supervisor::choose() {
         // The agents on the other side have requeued the job, and it may run there already: its books are theirs.
         ledger_.abandon();
         end.reason = fmt::format("{} is cut off from all other nodes of the job", plan_.node);
-        return end;
+      } else {
+        end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}",
+                                 plan_.nodes, plan_.allocation.size(), choice.missing);
       }
-      end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}",
-                               plan_.nodes, plan_.allocation.size(), why);
       return end;
     }
-    if (!told) say("waiting", fmt::format("waiting up to {:.0f} s for nodes to come back ({})", patience_for_nodes, why));
+    if (!told)
+      say("waiting", fmt::format("waiting up to {:.0f} s for nodes to come back ({})", patience_for_nodes, choice.missing));
     told = true;
-    const double next = now() + between_probes;
-    while (now() < next && stop_signal_ == 0) poll_once(next);
+    const double next = now().steady + between_probes;
+    while (now().steady < next && stop_signal_ == 0) poll_once(next);
   }
 }
 
@@ -199,20 +177,18 @@ void Supervisor::launch() {
   UniqueFd hosts;
   std::vector<int> inherited = {step_pipe_.write.get()};
   if (plan_.plugin) {
-    hosts = memory_file(hostfile(plan_, slots_));
+    hosts = memory_file(hostfile(plan_, roster_.slots()));
     inherited.push_back(hosts.get());
   }
-  const auto environment = srun_environment(environ, slots_, ledger_.restarts(), step_pipe_.write.get(),
+  const auto environment = srun_environment(environ, roster_.slots(), ledger_.restarts(), step_pipe_.write.get(),
                                             hosts ? std::optional<int>(hosts.get()) : std::nullopt);
-  launch_.emplace(slots_, plan_.tasks(), launch_ ? launch_->last_step() : -1);
-  srun_.emplace(srun_command(plan_, slots_), environment, stderr_.write.get(), inherited);
+  launch_.emplace(roster_.slots(), plan_.tasks(), launch_ ? launch_->last_step() : -1);
+  srun_.emplace(srun_command(plan_, roster_.slots()), environment, stderr_.write.get(), inherited);
   step_pipe_.write.reset();
-  ledger_.launched(slots_, now());
-  std::vector<std::string> spares;
-  for (const std::string& n : plan_.allocation)
-    if (std::find(slots_.begin(), slots_.end(), n) == slots_.end() && !excluded_.contains(n)) spares.push_back(n);
-  say("launch", fmt::format("{} rank{} on {}{}", plan_.tasks(), plan_.tasks() == 1 ? "" : "s", compress_hostlist(slots_),
-                            spares.empty() ? "" : ", spare: " + compress_hostlist(spares)));
+  ledger_.launched(roster_.slots(), now().wall);
+  say("launch",
+      fmt::format("{} rank{} on {}{}", plan_.tasks(), plan_.tasks() == 1 ? "" : "s", compress_hostlist(roster_.slots()),
+                  roster_.spares().empty() ? "" : ", spare: " + compress_hostlist(roster_.spares())));
 }
 
 // ---------------------------------------------------------------- watching
@@ -222,7 +198,7 @@ recovery::Action Supervisor::observe() {
     const recovery::JobState job{launch_->nodes(), launch_->ranks(), stop_signal_ != 0};
     const Action action = recovery::decide(launch_->evidence(now()), job, budget_);
     if (action.kind == Action::Kind::settle)
-      poll_once(now() + action.wait_ms * 1e-3);
+      poll_once(now().steady + action.wait_ms * 1e-3);
     else if (action.kind == Action::Kind::proceed)
       poll_once(never);
     else
@@ -238,7 +214,7 @@ void Supervisor::poll_once(double deadline) {
                   {stderr_.read.get(), POLLIN, 0},
                   {fd_or_none(step_pipe_.read), POLLIN, 0},
                   {srun_ ? srun_->fd() : -1, POLLIN, 0}};
-  const double left = deadline == never ? -1 : std::clamp(std::ceil((deadline - now()) * 1000), 0.0, 1e9);
+  const double left = deadline == never ? -1 : std::clamp(std::ceil((deadline - now().steady) * 1000), 0.0, 1e9);
   const int n = ::poll(fds, std::size(fds), static_cast<int>(left));
   if (n < 0 && errno != EINTR) throw system_error("poll", errno);
   if (n > 0) {
@@ -248,7 +224,7 @@ void Supervisor::poll_once(double deadline) {
     if (fds[2].revents != 0) read_stderr();
     if (fds[4].revents != 0 && srun_) srun_gone();
   }
-  if (!agent_.watching() && now() >= next_agent_try_) follow_agent();
+  if (!agent_.watching() && now().steady >= next_agent_try_) follow_agent();
 }
 
 void Supervisor::read_signals() {
@@ -305,14 +281,14 @@ void Supervisor::read_agent() {
     if (const auto progress = launch_->take_progress()) note_progress(*progress);
   }
   if (!agent_.watching()) {
-    next_agent_try_ = now() + between_agent_tries;
+    next_agent_try_ = now().steady + between_agent_tries;
     say("agent", "the agent of this node has gone; trying to reach it again");
   }
 }
 
 void Supervisor::follow_agent() {
   const bool back = agent_.watch();
-  next_agent_try_ = now() + between_agent_tries;
+  next_agent_try_ = now().steady + between_agent_tries;
   if (back && agent_told_) say("agent", "the agent of this node answers again");
   if (!back && !agent_told_)
     say("agent",
@@ -321,11 +297,11 @@ void Supervisor::follow_agent() {
 }
 
 void Supervisor::note_incident(const recovery::Incident& incident) {
-  if (std::find(plan_.allocation.begin(), plan_.allocation.end(), incident.node) == plan_.allocation.end()) return;
+  if (!roster_.has(incident.node)) return;
   if (!told_incidents_.insert(incident.id).second) return;
-  const bool in_use = launch_ && std::find(slots_.begin(), slots_.end(), incident.node) != slots_.end();
+  const bool in_use = launch_ && roster_.uses(incident.node);
   if (recovery::blames_node(incident)) {
-    excluded_[incident.node] = {recovery::describe(incident), now()};
+    roster_.leave_out(incident.node, recovery::describe(incident), now().steady);
     if (!in_use) say("spare", "spare " + recovery::describe(incident) + "; it is left out from now on");
   } else if (incident.action == "alert" && in_use) {
     say("alert", recovery::describe(incident) + "; training goes on");
@@ -342,7 +318,7 @@ void Supervisor::note_progress(const Progress& progress) {
   if (!step_at_restart_ || step > *step_at_restart_) budget_.used = 0;
   controller_gone_since_.reset();
   const auto before = ledger_.step();
-  if (!ledger_.stepped(step, *resumed_, now())) return;
+  if (!ledger_.stepped(step, *resumed_, now().wall)) return;
   say("recovered",
       fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), step,
                   before ? fmt::format(" (it was at {})", *before) : ""),
@@ -370,19 +346,19 @@ void Supervisor::srun_gone() {
 
 void Supervisor::restart(const Action& action) {
   launch_->stop();
-  ledger_.fault(action, launch_->fault_time(now()), now());
-  for (const std::string& node : action.exclude) excluded_[node] = {action.reason, now()};
+  ledger_.fault(action, launch_->fault_time(now()), now().wall);
+  for (const std::string& node : action.exclude) roster_.leave_out(node, action.reason, now().steady);
   stop_step();
   ++budget_.used;
   step_at_restart_ = ledger_.step();
   const auto step = ledger_.step();
   say("restart", fmt::format("{}; restarting {}{}", action.reason,
-                             action.exclude.empty() ? "on the same nodes" : "without " + compress_hostlist(action.exclude),
+                             action.exclude.empty() ? "in place" : "without " + compress_hostlist(action.exclude),
                              step ? fmt::format(", step {} -> resumes from the newest checkpoint", *step) : ""));
 }
 
 std::optional<recovery::Action> Supervisor::wait_for_controller() {
-  const double t = now();
+  const double t = now().steady;
   if (!controller_gone_since_) {
     controller_gone_since_ = t;
     say("controller", "Slurm's controller does not answer; trying again until it does");
@@ -396,16 +372,16 @@ std::optional<recovery::Action> Supervisor::wait_for_controller() {
     return end;
   }
   const double next = t + between_probes;
-  while (now() < next && stop_signal_ == 0) poll_once(next);
+  while (now().steady < next && stop_signal_ == 0) poll_once(next);
   return std::nullopt;
 }
 
 int Supervisor::finish(const Action& action) {
   if (action.kind == Action::Kind::give_up) {
     if (launch_) {
-      const double deadline = now() + grace_for_others;
-      while (srun_ && now() < deadline) poll_once(deadline);
-      ledger_.fault(action, launch_->fault_time(now()), now());
+      const double deadline = now().steady + grace_for_others;
+      while (srun_ && now().steady < deadline) poll_once(deadline);
+      ledger_.fault(action, launch_->fault_time(now()), now().wall);
       if (srun_) stop_step();
     }
     log::error("giving up: {}", action.reason);
@@ -414,7 +390,7 @@ int Supervisor::finish(const Action& action) {
   const char* outcome = action.kind == Action::Kind::requeue                               ? "saved, asks for requeue"
                         : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
                                                                                            : "ended";
-  const std::string text = ledger_.close(outcome, now());
+  const std::string text = ledger_.close(outcome, now().wall);
   say("end", fmt::format("{}, exit status {}", text, action.exit_status));
   return action.exit_status;
 }

@@ -15,7 +15,6 @@
 // Draining nodes is the agents' business, never done from here.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +24,7 @@
 #include "agent/run/launch.h"
 #include "agent/run/ledger.h"
 #include "agent/run/options.h"
+#include "agent/run/roster.h"
 #include "agent/run/srun_process.h"
 
 namespace mm::run {
@@ -39,7 +39,7 @@ class Supervisor {
   using Action = recovery::Action;
 
   void note_requeue();
-  std::optional<Action> choose();  // fills slots_; an action where there is nothing to launch on
+  std::optional<Action> choose();  // fills the slots; an action where there is nothing to launch on
   bool cut_off(const std::optional<AgentLink::Probe>& probe) const;
   void launch();
   Action observe();
@@ -48,7 +48,7 @@ class Supervisor {
   std::optional<Action> wait_for_controller();
   int finish(const Action& action);
 
-  // Waits for whatever comes first, at most until `deadline` (seconds of now()), and takes it in.
+  // Waits for whatever comes first, at most until `deadline` (of the steady clock), and takes it in.
   void poll_once(double deadline);
   void read_signals();
   void asked_to_end(int number);
@@ -69,12 +69,7 @@ class Supervisor {
   LineCutter stderr_lines_, step_lines_;
   std::optional<SrunProcess> srun_;
   std::optional<Launch> launch_;
-  std::vector<std::string> slots_;
-  struct LeftOut {
-    std::string why;
-    double since = 0;
-  };
-  std::map<std::string, LeftOut> excluded_;  // by node
+  Roster roster_;
   std::set<std::string> told_incidents_;
   recovery::Budget budget_;
   std::optional<int64_t> step_at_restart_, resumed_;

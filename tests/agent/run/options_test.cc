@@ -69,12 +69,16 @@ TEST(Options, TheCommandLineIsStronger) {
 
 // A requeued job may have been started without its spares.
 TEST(Options, AfterARequeue) {
-  const Map fewer = job({{"MM_TRAIN_SPEC", "tp=4,spares=1"}, {"SLURM_RESTART_COUNT", "1"}, {"SLURM_JOB_NODELIST", "n[2-5]"}, {"SLURM_NNODES", "4"}});
+  const Map fewer = job({{"MM_TRAIN_SPEC", "tp=4,spares=1"},
+                         {"SLURM_RESTART_COUNT", "1"},
+                         {"SLURM_JOB_NODELIST", "n[2-5]"},
+                         {"SLURM_NNODES", "4"}});
   EXPECT_EQ(plan(fewer, {}, 0).nodes, 4);
   EXPECT_EQ(plan(fewer, {}, 0).requeues, 1);
   EXPECT_THROW(plan(fewer), Error);
   EXPECT_EQ(plan(job({{"SLURM_RESTART_COUNT", "0"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 0).nodes, 4);
-  EXPECT_EQ(plan(job({{"SLURM_RESTART_COUNT", "1"}, {"SLURM_NTASKS", "8"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 1).tasks_per_node, 2);
+  EXPECT_EQ(
+      plan(job({{"SLURM_RESTART_COUNT", "1"}, {"SLURM_NTASKS", "8"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 1).tasks_per_node, 2);
 }
 
 TEST(Options, Refusals) {

@@ -25,8 +25,8 @@ KeyValues incident(const std::string& node, int id = 1) {
           {"DEVICE", "eth1"},    {"SEVERITY", "fatal"}, {"ACTION", "drain"}, {"EVIDENCE", "carrier lost"}};
 }
 KeyValues resumed(int step_id, int step) {
-  return {{"EVENT", "progress"}, {"JOB", "77"},  {"NODE", "n1"}, {"STEP_ID", std::to_string(step_id)},
-          {"RANK", "0"},         {"LOSS", ""}, {"PHASE", "train"}, {"STEP", std::to_string(step)}};
+  return {{"EVENT", "progress"}, {"JOB", "77"}, {"NODE", "n1"},     {"STEP_ID", std::to_string(step_id)},
+          {"RANK", "0"},         {"LOSS", ""},  {"PHASE", "train"}, {"STEP", std::to_string(step)}};
 }
 KeyValues progress(int step_id, int step) {
   KeyValues event = resumed(step_id, step);
@@ -136,7 +136,7 @@ TEST_F(RunLoop, ARankThatIsKilledRestartsInPlaceAndStepsRefillTheBudget) {
   }
   EXPECT_EQ(stage.wait(), 137) << stage.messages();
   EXPECT_EQ(stage.lines_of("hosts.2"), std::vector<std::string>{"n1 n2 "});
-  EXPECT_HAS(stage.messages(), "rank 1 on n2 was killed by signal 9 (Killed); restarting on the same nodes");
+  EXPECT_HAS(stage.messages(), "rank 1 on n2 was killed by signal 9 (Killed); restarting in place");
   EXPECT_HAS(stage.messages(), "no more are allowed (max_restarts)");
   EXPECT_FALSE(stage.launched(3));
 }
@@ -178,7 +178,7 @@ TEST_F(RunLoop, AHang) {
               {"EVIDENCE", "no progress for 12.5 s"}});
   EXPECT_EQ(stage.wait(), 0) << stage.messages();
   EXPECT_EQ(stage.lines_of("hosts.1"), std::vector<std::string>{"n1 n2 "});
-  EXPECT_HAS(stage.messages(), "rank 1 on n2 made no progress for 12 s; restarting on the same nodes");
+  EXPECT_HAS(stage.messages(), "rank 1 on n2 made no progress for 12 s; restarting in place");
   EXPECT_FALSE(stage.launched(2));
 }
 
@@ -217,7 +217,7 @@ TEST_F(RunLoop, WithoutAnAgentSrunTellsTheDeath) {
   stage.start(plan_of(stage, 2, 0));
   EXPECT_EQ(stage.wait(), 0) << stage.messages();
   EXPECT_HAS(stage.messages(), "no agent watches this job");
-  EXPECT_HAS(stage.messages(), "rank 1 on n2 was killed by signal 9 (Killed); restarting on the same nodes");
+  EXPECT_HAS(stage.messages(), "rank 1 on n2 was killed by signal 9 (Killed); restarting in place");
 }
 
 TEST_F(RunLoop, ALateAnswerToKillDoesNotStopIt) {

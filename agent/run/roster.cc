@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run/roster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agent/recovery/nodes.h"
+
+namespace mm::run {
+namespace {
+
+// A node that was hurt may be called good again after so long: agents have judged and drained it by then.
+constexpr double before_mended = 30;
+
+bool contains(const std::vector<std::string>& list, const std::string& node) {
+  return std::find(list.begin(), list.end(), node) != list.end();
+}
+
+}  // namespace
+
+Roster::Roster(std::vector<std::string> allocation, int needed)
+    : allocation_(std::move(allocation)), slots_(allocation_.begin(), allocation_.begin() + needed) {}
+
+bool Roster::has(const std::string& node) const {
+  return contains(allocation_, node);
+}
+bool Roster::uses(const std::string& node) const {
+  return contains(slots_, node);
+}
+
+void Roster::leave_out(const std::string& node, const std::string& why, double now) {
+  left_out_[node] = {why, now};
+}
+
+Roster::Choice Roster::choose(const std::optional<AgentLink::Probe>& probe, double now) {
+  const auto good = [&](const std::string& node) { return !probe || contains(probe->good, node); };
+  const auto why_bad = [&](const std::string& node) {
+    return probe && probe->why_bad.contains(node) ? probe->why_bad.at(node) : std::string("no answer");
+  };
+  auto found =
+      recovery::choose_nodes(slots_, allocation_, [&](const std::string& n) { return !left_out_.contains(n) && good(n); });
+  // In need, a node that was left out a while ago and that agents call good: it has been mended and is in service again.
+  if (found.nodes.empty() && probe)
+    found = recovery::choose_nodes(slots_, allocation_, [&](const std::string& n) {
+      const auto at = left_out_.find(n);
+      return good(n) && (at == left_out_.end() || now - at->second.since > before_mended);
+    });
+  Choice choice;
+  if (found.nodes.empty()) {
+    for (const std::string& node : found.missing) {
+      const auto at = left_out_.find(node);
+      const std::string why = at != left_out_.end() ? at->second.why : node + ": " + why_bad(node);
+      choice.missing += (choice.missing.empty() ? "" : "; ") + why;
+    }
+    choice.hopeless = !probe || allocation_.size() - left_out_.size() < slots_.size();
+    return choice;
+  }
+  choice.possible = true;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i] != found.nodes[i] && !left_out_.contains(slots_[i]))
+      choice.moves.push_back({slots_[i], why_bad(slots_[i]), found.nodes[i]});
+  slots_ = found.nodes;
+  spares_.clear();
+  for (const std::string& n : allocation_)
+    if (!uses(n) && !left_out_.contains(n) && good(n)) spares_.push_back(n);
+  return choice;
+}
+
+}  // namespace mm::run

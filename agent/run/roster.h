@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes of the job: which of them the launch uses, which are in reserve, and which are left out and why. Pure; time is
+// given, in seconds of a clock that does not jump.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/run/agent_link.h"
+
+namespace mm::run {
+
+class Roster {
+ public:
+  Roster(std::vector<std::string> allocation, int needed);
+
+  // There is evidence against the node's hardware.
+  void leave_out(const std::string& node, const std::string& why, double now);
+
+  struct Move {
+    std::string from, why, to;
+  };
+  struct Choice {
+    bool possible = false;
+    std::vector<Move> moves;  // nodes that the probe calls bad now, and where their ranks go
+    std::string missing;      // where it is not possible: which nodes cannot be used, and why
+    bool hopeless = false;    // the hardware of too many nodes is bad: waiting does not help
+  };
+  // Fills slots() anew where that is possible. Without a probe, every node that is not left out counts as good.
+  Choice choose(const std::optional<AgentLink::Probe>& probe, double now);
+
+  const std::vector<std::string>& allocation() const { return allocation_; }
+  const std::vector<std::string>& slots() const { return slots_; }    // of the launch, in the order of the ranks
+  const std::vector<std::string>& spares() const { return spares_; }  // good ones, at the last choice
+  bool has(const std::string& node) const;
+  bool uses(const std::string& node) const;
+
+ private:
+  struct LeftOut {
+    std::string why;
+    double since = 0;
+  };
+  std::vector<std::string> allocation_, slots_, spares_;
+  std::map<std::string, LeftOut> left_out_;
+};
+
+}  // namespace mm::run

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run/roster.h"
+
+#include <gtest/gtest.h>
+
+namespace mm::run {
+namespace {
+
+using List = std::vector<std::string>;
+
+AgentLink::Probe all_but(const List& bad) {
+  AgentLink::Probe probe;
+  for (const std::string n : {"a", "b", "c", "d"}) {
+    if (std::find(bad.begin(), bad.end(), n) == bad.end())
+      probe.good.push_back(n);
+    else
+      probe.why_bad[n] = "slurmd is gone";
+  }
+  return probe;
+}
+
+TEST(Roster, MovesRanksFromABadNodeToASpare) {
+  Roster roster({"a", "b", "c", "d"}, 2);
+  const auto choice = roster.choose(all_but({"b", "c"}), 0);
+  ASSERT_TRUE(choice.possible);
+  ASSERT_EQ(choice.moves.size(), 1U);
+  EXPECT_EQ(choice.moves[0].from + choice.moves[0].why + choice.moves[0].to, "bslurmd is goned");
+  EXPECT_EQ(roster.slots(), (List{"a", "d"}));
+  EXPECT_EQ(roster.spares(), List{});
+  // Not moved back where nothing forces it.
+  EXPECT_TRUE(roster.choose(all_but({}), 1).possible);
+  EXPECT_EQ(roster.slots(), (List{"a", "d"}));
+  EXPECT_EQ(roster.spares(), (List{"b", "c"}));
+}
+
+TEST(Roster, ANodeThatIsDownForAWhileIsWorthWaitingForButBadHardwareIsNot) {
+  Roster roster({"a", "b", "c", "d"}, 3);
+  const auto wait = roster.choose(all_but({"b", "c"}), 0);
+  EXPECT_FALSE(wait.possible);
+  EXPECT_FALSE(wait.hopeless);
+  EXPECT_EQ(wait.missing, "c: slurmd is gone");
+  roster.leave_out("a", "a lost its link", 1);
+  roster.leave_out("b", "b lost its link", 1);
+  const auto never = roster.choose(all_but({}), 2);
+  EXPECT_FALSE(never.possible);
+  EXPECT_TRUE(never.hopeless);
+  EXPECT_EQ(never.missing, "b lost its link");
+  EXPECT_EQ(roster.slots(), (List{"a", "b", "c"}));
+}
+
+TEST(Roster, AMendedNodeIsUsedInNeedOnly) {
+  Roster roster({"a", "b", "c", "d"}, 3);
+  roster.leave_out("a", "a lost its link", 0);
+  ASSERT_TRUE(roster.choose(all_but({}), 100).possible);
+  EXPECT_EQ(roster.slots(), (List{"d", "b", "c"}));
+  roster.leave_out("b", "b lost its link", 100);
+  ASSERT_TRUE(roster.choose(all_but({}), 100).possible);
+  EXPECT_EQ(roster.slots(), (List{"d", "a", "c"}));
+}
+
+TEST(Roster, WithoutAProbeAllCountAsGood) {
+  Roster roster({"a", "b"}, 1);
+  roster.leave_out("a", "x", 0);
+  ASSERT_TRUE(roster.choose(std::nullopt, 0).possible);
+  EXPECT_EQ(roster.slots(), List{"b"});
+  roster.leave_out("b", "y", 0);
+  EXPECT_TRUE(roster.choose(std::nullopt, 100).hopeless);
+}
+
+}  // namespace
+}  // namespace mm::run
