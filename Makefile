@@ -97,7 +97,7 @@ unit_test = $(eval $(call unit_test_rule,$(strip $(1)),$(2),$(strip $(3)),$(stri
 include common/module.mk checkpoint/module.mk trainer/module.mk agent/module.mk spank_plugin/module.mk tests/module.mk
 
 # ---------------------------------------------------------------- rules
-$(BUILD)/obj/%.o: %.cc $(BUILD)/packages.mk
+$(BUILD)/obj/%.o: %.cc | $(BUILD)/packages.mk
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(call flags_of,CFLAGS,$(PACKAGES)) -MMD -MP -c $< -o $@

@@ -90,7 +90,11 @@ std::vector<std::string> expand(const std::vector<std::string>& paths) {
 void check_shard(const Arguments& arguments, const std::string& path, int threads, Totals& totals) {
   try {
     const Dataset dataset = Dataset::open_one(path);
-    if (dataset.samples() == 0) return report(arguments, path, {.unrelated = true}, totals);
+    if (dataset.samples() == 0) {
+      Inspection nothing;
+      nothing.unrelated = true;
+      return report(arguments, path, nothing, totals);
+    }
     in_order(
         static_cast<size_t>(dataset.samples()), threads, static_cast<size_t>(threads) * 8,
         [&](size_t i) { return inspect_sample(dataset, static_cast<int64_t>(i)); },
