@@ -18,7 +18,7 @@ void put_octal(Header& header, size_t at, int digits, uint64_t value) {
 
 void append_entry(std::string& archive, char type, std::string_view prefix, std::string_view name, std::string_view content) {
   Header header{};
-  std::memcpy(header.data(), name.data(), name.size());
+  name.copy(header.data(), name.size());
   put_octal(header, 100, 7, 0644);
   put_octal(header, 108, 7, 0);
   put_octal(header, 116, 7, 0);
@@ -27,7 +27,7 @@ void append_entry(std::string& archive, char type, std::string_view prefix, std:
   std::memset(header.data() + 148, ' ', 8);
   header[156] = type;
   std::memcpy(header.data() + 257, "ustar\00000", 8);
-  std::memcpy(header.data() + 345, prefix.data(), prefix.size());
+  prefix.copy(header.data() + 345, prefix.size());
   unsigned sum = 0;
   for (const char c : header) sum += static_cast<unsigned char>(c);
   put_octal(header, 148, 6, sum);

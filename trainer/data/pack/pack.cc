@@ -69,6 +69,18 @@ int usable_cpus() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+namespace {
+
+// How many results may wait for one slow picture: as many as fit a quarter of a gibibyte at their largest, where that is known.
+size_t waiting_pictures(int max_side, int threads) {
+  const auto least = static_cast<size_t>(threads) * 16;
+  if (max_side <= 0) return least;
+  const auto side = static_cast<size_t>(max_side);
+  return std::clamp((size_t{256} << 20) / (side * side * 3), least, std::max(least, size_t{4096}));
+}
+
+}  // namespace
+
 PackResult pack(const PackOptions& options, const PackProgress& progress) {
   Captions captions;
   if (options.caption != "path") captions = read_captions(options.caption);
@@ -85,7 +97,8 @@ PackResult pack(const PackOptions& options, const PackProgress& progress) {
   result.pictures = static_cast<int64_t>(files.size());
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   in_order(
-      files.size(), threads, static_cast<size_t>(threads) * 16, [&](size_t i) { return pack_one(files[i], options, captions); },
+      files.size(), threads, waiting_pictures(options.max_side, threads),
+      [&](size_t i) { return pack_one(files[i], options, captions); },
       [&](size_t i, Packed packed) {
         if (packed.rejected.empty()) {
           (packed.held_out ? heldout : train)
