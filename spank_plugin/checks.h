@@ -25,8 +25,7 @@ std::optional<Request> read_inherited_request(const Record& record);
 // they contradict the layout, the global batch or the spares, or ask for a heterogeneous job.
 int check_submission(const Job& job, const Stated& stated);
 
-// Whether a step of this size is a helper beside the training (`srun hostname`): its layout may fit or not. `expected`: of the
-// record.
+// Whether a step of this size is a helper beside the training (`srun hostname`), whose tasks may fit the layout or not.
 struct StepSize {
   int tasks = 0, job_nodes = 0;
   bool inherited = false;

@@ -97,13 +97,17 @@ void write_host_file(Step& s, const std::vector<std::string>& nodes, const std::
   s.request->record.ordered = true;
 }
 
-std::string topology() {
-  try {
-    const CommandResult r = run_command({"scontrol", "show", "topology"}, scontrol_deadline);
-    return r.ok() ? r.out : "";
-  } catch (const Error&) {
-    return "";  // no scontrol here: Slurm's order
-  }
+// Asked for once, though the option may be called back several times.
+const std::string& topology() {
+  static const std::string text = [] {
+    try {
+      const CommandResult r = run_command({"scontrol", "show", "topology"}, scontrol_deadline);
+      return r.ok() ? r.out : "";
+    } catch (const Error&) {
+      return std::string();  // no scontrol here: Slurm's order
+    }
+  }();
+  return text;
 }
 
 // What a user's own choice makes the order of ranks, as far as it can be told: Slurm keeps nodes sorted but for a host file.
