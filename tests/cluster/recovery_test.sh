@@ -232,6 +232,32 @@ slurmd() {
   after slurmd "" "$limit"
 }
 
+blind() {
+  test_case "the agent of the batch node is killed, then a rank"
+  begin blind
+  "$mini" agent node1 kill
+  gone() { grep -q "the agent of this node has gone" "$work/blind.out"; }
+  wait_until 20 gone
+  fault_at=$(now)
+  kill -KILL "$(rank_pid 1)"
+  restarted() { grep -q "restarting in place" "$work/blind.out"; }
+  wait_until 30 restarted
+  "$mini" agent node1 start
+  after blind "" "$limit"
+}
+
+controller() {
+  test_case "Slurm's controller is killed, then a rank: the next launch waits for it"
+  begin controller
+  "$mini" fault ctld kill
+  kill -KILL "$(rank_pid 2)"
+  waits() { grep -q "controller does not answer" "$work/controller.out"; }
+  wait_until 60 waits
+  fault_at=$(now)
+  "$mini" fault ctld start
+  after controller "" "$limit"
+}
+
 calm
-for fault in ${MM_RECOVERY_CASES:-nic cable middle last first killed stopped slurmd}; do $fault; done
+for fault in ${MM_RECOVERY_CASES:-nic cable middle last first killed stopped slurmd blind controller}; do $fault; done
 finish
