@@ -38,7 +38,10 @@ void report(const Arguments& arguments, const std::string& file, const Inspectio
   if (i.unrelated) ++totals.unrelated;
   if (i.repaired_text) ++totals.repaired;
   if (!arguments.json) {
-    if (!ok) fmt::print("{}: {}: {}\n", printable(file), printable(i.key), printable(i.reason));
+    if (!ok && i.key.empty())
+      fmt::print("{}\n", printable(i.reason));  // names the shard itself
+    else if (!ok)
+      fmt::print("{}: {}: {}\n", printable(file), printable(i.key), printable(i.reason));
     return;
   }
   std::string line = fmt::format("{{\"file\": {}, \"key\": {}, \"status\": \"{}\"", json_string(file), json_string(i.key),
