@@ -41,8 +41,40 @@ void Jobs::add_from_batch(const KeyValues& message) {
   Job job = job_from_message(message);
   if (job.batch_node.empty()) job.batch_node = c_.node;
   if (const auto batch = identify(static_cast<pid_t>(get_int(message, "BATCH_PID", 0)))) job.batch = *batch;
+  // What the batch step says of its run may be too low (see below), and must not be taken for news of an earlier run.
+  std::erase_if(disowned_, [&](const std::string& run) { return run.starts_with(job.id + "."); });
+  if (const auto known = c_.registry.find(job.id); known != c_.registry.end()) job.restarts = std::max(job.restarts, known->second.restarts);
   add(job);
-  announce(job);
+  ask_for_restarts(job.id);
+}
+
+// Slurm 22.05 tells a plugin in the batch step that each run is the first. slurmctld knows; the other nodes are told when it has answered.
+void Jobs::ask_for_restarts(const std::string& id) {
+  c_.loop.work(Loop::Pool::slurm, [this, id]() -> Loop::Action {
+    std::optional<JobRecord> record;
+    try {
+      record = c_.slurm.job(id);
+    } catch (const std::exception& e) {
+      log::warn("job {}: its restart count is taken from its batch step: {}", id, e.what());
+    }
+    return [this, id, record] {
+      const auto at = c_.registry.find(id);
+      if (at == c_.registry.end()) return;
+      Job job = at->second;
+      if (record) job.restarts = std::max(job.restarts, record->restarts);
+      if (job.restarts != at->second.restarts) {
+        at->second.restarts = job.restarts;  // the same run, by its right number
+        count_spares(at->second);
+        c_.registry_changed();
+      }
+      announce(at->second);
+    };
+  });
+}
+
+void Jobs::count_spares(Job& job) const {
+  if (const auto needed = needed_.find(job.id); needed != needed_.end() && job.restarts > 0)
+    job.spares = std::max(0, static_cast<int>(job.nodes.size()) - needed->second);
 }
 
 void Jobs::add_from_peer(const KeyValues& message) { add(job_from_message(message)); }
@@ -50,20 +82,19 @@ void Jobs::add_from_peer(const KeyValues& message) { add(job_from_message(messag
 void Jobs::add(Job job) {
   const std::string id = job.id;
   if (disowned_.contains(fmt::format("{}.{}", id, job.restarts))) return;
-  if (const auto needed = needed_.find(id); needed != needed_.end() && job.restarts > 0)
-    job.spares = std::max(0, static_cast<int>(job.nodes.size()) - needed->second);
+  count_spares(job);
   const auto at = c_.registry.find(id);
   if (at != c_.registry.end()) {
     Job& known = at->second;
     if (!known.batch_node.empty() && job.restarts < known.restarts) return;
-    if (!known.batch_node.empty() && job.restarts > known.restarts) {
-      const int killed = ranks_.tear_down(known);
-      log::info("job {}: run {} begins; {} processes of the one before are killed", id, job.restarts, killed);
-      ranks_.forget(id);
-    } else {
-      job.steps = std::move(known.steps);
-      if (job.batch.pid == 0) job.batch = known.batch;
+    const bool new_script = job.batch.pid != 0 && job.batch != known.batch;
+    if (!known.batch_node.empty() && (job.restarts > known.restarts || new_script)) {
+      const int killed = ranks_.end_earlier_run(known);
+      log::info("job {}: a new run begins on {}; {} processes of the one before are killed", id, compress_hostlist(job.nodes), killed);
+    } else if (job.batch.pid == 0) {
+      job.batch = known.batch;
     }
+    job.steps = std::move(known.steps);
   } else {
     log::info("job {}: nodes {}, batch node {}", id, compress_hostlist(job.nodes), job.batch_node);
   }
@@ -72,25 +103,27 @@ void Jobs::add(Job job) {
   const Job& kept = c_.registry.insert_or_assign(id, std::move(job)).first->second;
   if (kept.batch.pid > 0 && kept.batch_node == c_.node) {
     batches_.erase(id);
-    const int restarts = kept.restarts;
     UniqueFd pidfd = open_process(kept.batch);
     if (!pidfd) {
-      c_.loop.post([this, id, restarts] { ended(id, restarts); });
+      c_.loop.post([this, id] { batch_ended(id); });
     } else {
       Batch& b = batches_[id];
       b.pidfd = std::move(pidfd);
-      b.watch = FdWatch(c_.loop, b.pidfd.get(), [this, id, restarts] {
-        batches_.erase(id);
-        const auto job_at = c_.registry.find(id);
-        if (job_at == c_.registry.end()) return;
-        const KeyValues end = {{"VERB", "jobend"}, {"JOB", id}, {"RESTARTS", std::to_string(restarts)}};
-        c_.ask_all(job_at->second.nodes, end, announce_deadline, [](const Context::Answers&) {});
-        ended(id, restarts);
-      });
+      b.watch = FdWatch(c_.loop, b.pidfd.get(), [this, id] { batch_ended(id); });
     }
   }
   timer_.repeat(look_period, [this] { look_after(); });
   c_.registry_changed();
+}
+
+void Jobs::batch_ended(const std::string& id) {
+  batches_.erase(id);
+  const auto at = c_.registry.find(id);
+  if (at == c_.registry.end()) return;
+  const int restarts = at->second.restarts;
+  const KeyValues end = {{"VERB", "jobend"}, {"JOB", id}, {"RESTARTS", std::to_string(restarts)}};
+  c_.ask_all(at->second.nodes, end, announce_deadline, [](const Context::Answers&) {});
+  ended(id, restarts);
 }
 
 void Jobs::announce(const Job& job) {

@@ -38,6 +38,8 @@ class Jobs {
   void heard_of(const std::string& from, const std::string& jobs);
   // This node was cut off and is back (or its agent has been restarted).
   void verify_all();
+  // Asks Slurm whether the job still runs here, and ends what it has left here where not.
+  void verify(const std::string& job, bool returned);
   // `node` is down in Slurm by our verdict: jobs that had their batch script there are requeued, if that is for this agent to do.
   void batch_node_lost(const std::string& node);
   // A node of the job found that it is no longer one.
@@ -50,9 +52,11 @@ class Jobs {
 
  private:
   void add(Job job);
+  void ask_for_restarts(const std::string& job);
   void announce(const Job& job);
+  void batch_ended(const std::string& job);
+  void count_spares(Job& job) const;
   void remove(const std::string& job);
-  void verify(const std::string& job, bool returned);
   void verdict(const std::string& job, const std::optional<JobRecord>& record, bool returned);
   void kill_steps_killed_meanwhile(const Job& job);
   void look_after();

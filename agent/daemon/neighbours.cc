@@ -111,7 +111,13 @@ void Neighbours::fence(Clock::time_point now) {
     log::error("{}", text);
     events_.publish(job, {{"EVENT", "fence"}, {"EVIDENCE", text}});
   }
-  if (alone && now - controller_tried_ > controller_period) try_controller();
+  // Each try costs slurmctld a line in its log: while it answers, twice in fence_ms are enough.
+  const auto period = now - controller_reached_ < milliseconds(c_.site.fence_ms) ? milliseconds(c_.site.fence_ms / 2) : controller_period;
+  if (alone && now - controller_tried_ > period) try_controller();
+  if (alone && now - controller_reached_ < controller_period && now - verified_alone_ > milliseconds(c_.site.fence_ms)) {
+    verified_alone_ = now;
+    for (const std::string& id : isolated_) jobs_.verify(id, true);
+  }
   if (!returned.empty()) jobs_.verify_all();
 }
 

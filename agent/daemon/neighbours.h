@@ -9,7 +9,8 @@
 // cluster that is cut off from slurmctld condemns nobody.
 //
 // Self-fence: where a job's ranks run here, and neither a majority of the job's monitored nodes nor slurmctld has been reached for fence_ms,
-// the ranks are killed: the job may be running elsewhere by now. slurmctld is only tried while the majority is missing.
+// the ranks are killed: the job may be running elsewhere by now. slurmctld is only tried while the majority is missing;
+// where it answers, it is asked whether the job is still here: the others may have gone on without this node.
 //
 // Lateness: when the loop itself was late (stopped, starved of CPU), nobody is judged for one silent_ms more.
 #pragma once
@@ -64,7 +65,7 @@ class Neighbours {
   std::map<std::string, Clock::time_point> look_again_;  // suspects; an inquiry in progress has the far future
   std::set<std::string> alerted_;                        // silent agents that an alert was raised for
   std::set<std::string> judging_;
-  Clock::time_point controller_reached_, controller_tried_;
+  Clock::time_point controller_reached_, controller_tried_, verified_alone_;
   std::set<std::string> isolated_, fenced_;  // jobs
 };
 

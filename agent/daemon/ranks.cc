@@ -19,6 +19,9 @@ constexpr milliseconds kill_patience{700};  // for killed processes to end; the 
 constexpr milliseconds kill_deadline{1000};
 constexpr milliseconds progress_period{250};
 constexpr size_t most_killed = 10000;
+// A launch that was under way when its step was killed registers within this time. Later, the step's number may be that of a new run.
+constexpr std::chrono::seconds launch_time{30};
+constexpr std::chrono::seconds new_run_window{5};
 
 std::string needed(const KeyValues& message, const char* name) {
   const std::string value = get(message, name);
@@ -68,15 +71,26 @@ void Ranks::add(const KeyValues& message) {
   step.nodes = nodes;
   step.task_count = needed_int(message, "NTASKS");
   step.hang_timeout = std::strtod(get(message, "HANG_TIMEOUT", "0").c_str(), nullptr);
-  if (killed_.contains({job_id, step_id})) step.killed = true;
+  step.registered = Clock::now();
+  const auto killed = killed_.find({job_id, step_id});
+  step.killed = killed != killed_.end() && Clock::now() - killed->second < launch_time;
 
   Task task;
   task.rank = rank;
   task.local_rank = static_cast<int>(get_int(message, "LOCAL_RANK", 0));
   task.process = identify(pid).value_or(ProcessId{pid, 0});
-  if (!step.daemon || !alive(*step.daemon)) {
-    step.daemon = ancestor_named(pid, "slurmstepd");
-    if (step.daemon) watch(job_id, step_id, the_daemon, *step.daemon);
+  const auto daemon = ancestor_named(pid, "slurmstepd");
+  if (daemon && step.daemon != daemon) {
+    // Another slurmstepd: what is known under this number is of an earlier run.
+    for (const auto& [old_rank, old] : step.tasks) {
+      kill_process(old.process);
+      watched_.erase(key(job_id, step_id, old_rank));
+    }
+    step.tasks.clear();
+    step.hang_reported = false;
+    hangs_judged_.erase({job_id, step_id});
+    step.daemon = daemon;
+    watch(job_id, step_id, the_daemon, *daemon);
   }
   step.tasks.insert_or_assign(rank, task);
   watch(job_id, step_id, rank, task.process);
@@ -161,7 +175,7 @@ void Ranks::settle(const std::string& job_id, const std::string& step_id) {
 void Ranks::resume() {
   for (const auto& [job_id, job] : c_.registry)
     for (const auto& [step_id, step] : job.steps) {
-      if (step.killed) killed_.insert({job_id, step_id});
+      if (step.killed) killed_[{job_id, step_id}] = Clock::now();
       if (step.daemon) watch(job_id, step_id, the_daemon, *step.daemon);
       for (const auto& [rank, task] : step.tasks) {
         if (!task.ended) watch(job_id, step_id, rank, task.process);
@@ -187,7 +201,7 @@ void Ranks::kill_here(const std::string& job, const std::string& step_id, std::f
     return;
   }
   if (killed_.size() >= most_killed) killed_.erase(killed_.begin());
-  killed_.insert({job, step_id});
+  killed_[{job, step_id}] = Clock::now();
   Step* step = find_step(c_.registry, job, step_id);
   if (step == nullptr) return done(0);
   step->killed = true;
@@ -244,6 +258,14 @@ int Ranks::kill_ranks(Job& job) {
   return killed;
 }
 
+int Ranks::end_earlier_run(Job& job) {
+  Job earlier = job;
+  std::erase_if(earlier.steps, [](const auto& s) { return Clock::now() - s.second.registered < new_run_window; });
+  std::erase_if(job.steps, [&](const auto& s) { return earlier.steps.contains(s.first); });
+  forget(job.id);
+  return tear_down(earlier);
+}
+
 int Ranks::tear_down(Job& job) {
   int killed = kill_ranks(job);
   for (auto& [id, step] : job.steps)
@@ -257,14 +279,13 @@ int Ranks::tear_down(Job& job) {
 
 std::vector<std::string> Ranks::killed_steps(const std::string& job) const {
   std::vector<std::string> out;
-  for (auto it = killed_.lower_bound({job, ""}); it != killed_.end() && it->first == job; ++it) out.push_back(it->second);
+  for (auto it = killed_.lower_bound({job, ""}); it != killed_.end() && it->first.first == job; ++it) out.push_back(it->first.second);
   return out;
 }
 
 void Ranks::forget(const std::string& job) {
-  const auto of_job = [&](const auto& entry) { return entry.first == job; };
-  std::erase_if(killed_, of_job);
-  std::erase_if(hangs_judged_, of_job);
+  std::erase_if(killed_, [&](const auto& entry) { return entry.first.first == job; });
+  std::erase_if(hangs_judged_, [&](const auto& entry) { return entry.first == job; });
   std::erase_if(next_hang_report_, [&](const auto& entry) { return entry.first.starts_with(job + "/"); });
 }
 

@@ -45,6 +45,9 @@ class Ranks {
 
   // The job has ended: what was remembered of its steps goes.
   void forget(const std::string& job);
+  // A new run of a requeued job begins: what the run before has left here is killed. Steps that registered within the last seconds are the
+  // new run's, faster than the word of it.
+  int end_earlier_run(Job& job);
 
   // Requests of other agents.
   KeyValues states(const std::string& job, const std::string& step) const;
@@ -77,7 +80,7 @@ class Ranks {
   Events& events_;
   std::map<std::string, Watched> watched_;
   std::multimap<std::string, Kill> kills_;  // by job/step
-  std::set<std::pair<std::string, std::string>> killed_;
+  std::map<std::pair<std::string, std::string>, Clock::time_point> killed_;
   std::set<std::pair<std::string, std::string>> hangs_judged_, hangs_in_judgement_;
   std::map<std::string, KeyValues> progress_to_send_;  // by job/step
   Timer hang_timer_, progress_timer_;

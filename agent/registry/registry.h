@@ -35,6 +35,7 @@ struct Step {
   std::optional<ProcessId> daemon;  // its slurmstepd on this node
   bool killed = false;         // its ranks were killed by request: one that registers late is killed at once
   bool hang_reported = false;
+  TimePoint registered;        // last registration of a rank; not saved
   std::map<int, Task> tasks;   // of this node, by rank
 };
 

@@ -1,0 +1,341 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# mm-agentd on a real Slurm: what it sees, whom it blames, what it does to nodes and jobs, and whom it does not believe. Jobs belong to an
+# ordinary user and hold plain ranks that report progress; recovery_test.sh has the same faults with training and mm-run.
+# MM_AGENT_CASES chooses cases (a list of the functions at the end).
+set -u
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck source=/dev/null
+. "$here/lib/check.sh"
+BUILD=${BUILD:-$here/../../build}
+mini=$here/mini-slurm
+export MINI_SLURM_NAME=agent-$$
+
+if [ "$(id -u)" != 0 ]; then test_case "agent"; skip "needs root"; finish; fi
+for program in mm-agentd mm-agent spank_mm_train.so; do
+  [ -e "$BUILD/$program" ] || { echo "agent_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
+done
+stage=$(mktemp -d /tmp/agent-stage.XXXXXX)
+at_end rm -rf "$stage"
+mkdir "$stage/bin"
+cp "$BUILD"/mm-agentd "$BUILD"/mm-agent "$BUILD"/spank_mm_train.so "$here/lib/agent_talk.py" "$stage/bin/"
+at_end "$mini" down
+"$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" || exit 1
+eval "$("$mini" env)"
+if [ "$MINI_SLURM_MODE" != netns ]; then test_case "agent"; skip "namespaces are not allowed here"; finish; fi
+cd "$MINI_SLURM_HOME" || exit 1
+talk=$MINI_SLURM_STAGE/agent_talk.py
+
+# ---------------------------------------------------------------- helpers
+agent() { local node=$1; shift; "$BUILD/mm-agent" --socket "$MINI_SLURM_DIR/run/agent-$node.sock" "$@"; }
+ask() { local node=$1; shift; "$talk" ask "$MINI_SLURM_DIR/run/agent-$node.sock" "$@"; }
+user_ask() { local node=$1; shift; "$mini" as-user "$talk" ask "$MINI_SLURM_DIR/run/agent-$node.sock" "$@"; }
+agent_up() { agent "$1" status --json | grep -q '"ok":true'; }
+agents_up() { local k; for k in 1 2 3 4; do agent_up "node$k" || return 1; done; }
+# A field of `scontrol show node`: State, or Reason without Slurm's mark of who and when.
+state() { scontrol show node -o "$1" | grep -o ' State=[^ ]*' | cut -d= -f2; }
+reason() { scontrol show node -o "$1" | sed -n 's/.* Reason=\(.*\) \[[^ ]*@[^ ]*\].*/\1/p'; }
+has_state() { [[ $(state "$1") == *$2* ]]; }
+untouched() { # NODE...
+  local n
+  for n; do expect_match '^(IDLE|ALLOCATED|MIXED|COMPLETING)' "$(state "$n")" "$n"; expect_eq "" "$(reason "$n")" "reason of $n"; done
+  for n; do [[ $(state "$n") != *DRAIN* ]] || fail "$n is drained: $(reason "$n")"; done
+}
+events() { agent "$1" events --json; }
+
+# submit [SBATCH OPTION...]: a job on all nodes, two ranks on each; leaves $job, when all ranks are registered.
+submit() {
+  cat >job.sh <<END
+#!/bin/bash
+echo "run \${SLURM_RESTART_COUNT:-0} on \$SLURM_JOB_NODELIST"
+srun --ntasks-per-node=2 -N\$SLURM_NNODES -n\$((2 * SLURM_NNODES)) $talk rank 100000 0.1 &
+wait
+sleep 3600
+END
+  chmod 755 job.sh
+  job=$("$mini" as-user sbatch --parsable --no-kill -N4 --ntasks-per-node=2 --open-mode=append -o "out.%j" --mm-train=spares=1,hang_timeout=3 "$@" job.sh) ||
+    { fail "sbatch failed"; return 1; }
+  wait_until 30 all_registered
+}
+ranks_on() { agent "$1" status --json | python3 -c "
+import json, sys
+for j in json.load(sys.stdin)['jobs']:
+    for s in j['steps']:
+        for t in s['tasks']:
+            if not t['ended']: print(t['rank'], t['pid'], t.get('step', -1))"; }
+all_registered() { local k; for k in 1 2 3 4; do [ "$(ranks_on node$k | awk '$3 > 5' | wc -l)" = 2 ] || return 1; done; }
+pid_of() { ranks_on "$1" | awk -v r="$2" '$1 == r { print $2 }'; }
+all_pids() { local k; for k in 1 2 3 4; do ranks_on "node$k" | awk '{print $2}'; done; }
+gone() { local p; for p; do [ ! -e "/proc/$p" ] || grep -q '^State:.Z' "/proc/$p/status" || return 1; done; }
+job_state() { scontrol show job -o "$1" | grep -o 'JobState=[^ ]*' | cut -d= -f2; }
+has_job_state() { [ "$(job_state "$1")" = "$2" ]; }
+# watch_for NODE SECONDS PATTERN, in the background until `watched`.
+watch_for() {
+  "$talk" watch "$MINI_SLURM_DIR/run/agent-$1.sock" "$job" "$2" "$3" >watch.log 2>&1 &
+  watcher=$!
+  wait_until 5 watching "$1"
+}
+watching() { ls -l "/proc/$watcher/fd" 2>/dev/null | grep -q socket && sleep 0.3; }
+watched() { wait "$watcher" || fail "no such event: $(cat watch.log)"; }
+restore() { "$mini" heal 2>/dev/null; wait_until 20 agents_up; }
+
+# ---------------------------------------------------------------- cases
+looks_fine() {
+  test_case "a healthy node: status and check, also as an ordinary user"
+  wait_until 20 agents_up
+  expect_ok "$mini" exec node1 "$MINI_SLURM_STAGE/mm-agent" --config "$MM_TRAIN_CONF" check
+  expect_eq fine "$output"
+  expect_ok "$mini" as-user "$MINI_SLURM_STAGE/mm-agent" --socket "$MINI_SLURM_DIR/run/agent-node2.sock" status --json
+  expect_match '"node":"node2"' "$output"
+  expect_status 1 "$mini" exec node1 "$MINI_SLURM_STAGE/mm-agent" --socket /nowhere.sock check
+  expect_match '/nowhere.sock' "$output"
+  expect_status 2 "$BUILD/mm-agent" --socket x status --no-such-option
+  expect_status 2 "$BUILD/mm-agentd" --config /nowhere.conf
+}
+
+nic_down() {
+  test_case "training NIC down: told to all within a moment, drained with the evidence; management NIC: nothing"
+  submit || return
+  watch_for node1 10 'EVENT=incident.* NODE=node3|NODE=node3.*EVENT=incident'
+  "$mini" fault nic node3 eth1 down
+  watched
+  expect_match 'CLASS=nic .*DEVICE=eth1' "$(cat watch.log)"
+  wait_until 5 has_state node3 DRAIN
+  expect_match '^mm-agent: nic eth1 carrier lost .*on node3 at .* \(incident [0-9]+\)$' "$(reason node3)"
+  [[ $(state node3) != *DOWN* ]] || fail "a reachable node was set down"
+  untouched node1 node2 node4
+  expect_match "WHY_node3=training NIC eth1: set down" "$(user_ask node1 VERB=probe 'NODES=node[1-4]')"
+  expect_match 'GOOD=node\[1-2,4\]' "$(user_ask node1 VERB=probe 'NODES=node[1-4]')"
+  expect_status 1 "$mini" exec node3 "$MINI_SLURM_STAGE/mm-agent" --config "$MM_TRAIN_CONF" check --json
+  expect_match 'training NIC eth1' "$output"
+  restore
+
+  test_case "cable out: the same by the loss of carrier alone"
+  "$mini" fault cable node2 eth1 out
+  wait_until 5 has_state node2 DRAIN
+  expect_match '^mm-agent: nic eth1 carrier lost on node2' "$(reason node2)"
+  restore
+}
+
+admin_reason() {
+  test_case "a reason that an admin wrote is kept, word for word"
+  scontrol update nodename=node2 state=drain 'reason="fan "loud" [rack 7]"'
+  "$mini" fault nic node2 eth1 down
+  wait_until 10 action_noted
+  expect_eq 'fan "loud" [rack 7]' "$(reason node2)"
+  expect_match DRAIN "$(state node2)"
+  restore
+}
+action_noted() { events node2 | grep '"kind":"action"' | grep -q 'drained already'; }
+
+silent() {
+  test_case "a silent node is drained and set down by another, its ranks fence themselves, and are not left behind"
+  submit || return
+  local pids
+  pids=$(ranks_on node4 | awk '{print $2}')
+  watch_for node1 15 'CLASS=node'
+  "$mini" fault silent node4 on
+  watched
+  wait_until 10 has_state node4 DOWN
+  expect_match DRAIN "$(state node4)"
+  expect_match '^mm-agent: node node4 silent: no heartbeat for [0-9.]+ s at (node[123],?){2,3}; slurmd port [0-9]+ (closed|does not answer) \(incident [0-9]+\)$' "$(reason node4)"
+  untouched node1 node2 node3
+  # shellcheck disable=SC2086  # a list
+  wait_until 15 gone $pids
+  wait_until 5 fenced
+  local before
+  before=$(reason node4)
+  "$mini" fault silent node4 off
+  wait_until 15 out_of_job node4
+  expect_eq "$before" "$(reason node4)"
+  expect_eq "" "$(agent node1 status --json | grep -o 'node4.*silent":true')" "node4 at node1"
+  restore
+}
+fenced() { events node4 | grep '"kind":"fence"' | grep -q 'cut off from slurmctld'; }
+out_of_job() { agent "$1" status --json | grep -q '"jobs":\[\]'; }
+
+batch_node() {
+  test_case "the batch node silent: a surviving agent requeues the job, which runs without it and without what was left of it"
+  submit || return
+  local first=$job pids
+  pids=$(all_pids)
+  "$mini" fault silent node1 on
+  wait_until 25 grep -q '^run 1 on' "out.$job"
+  expect_match 'run 1 on node\[2-4\]' "$(cat "out.$job")"
+  wait_until 10 has_job_state "$job" RUNNING
+  # shellcheck disable=SC2086
+  wait_until 15 gone $pids
+  has_state node1 DOWN || fail "node1 is $(state node1)"
+  untouched node2 node3 node4
+  wait_until 20 spares_used node2
+  "$mini" fault silent node1 off
+  wait_until 15 out_of_job node1
+  expect_eq RUNNING "$(job_state "$first")"
+  restore
+
+  test_case "the batch node silent, and the job must not be requeued: cancelled, never RUNNING without a script"
+  submit --no-requeue || return
+  pids=$(all_pids)
+  "$mini" fault silent node1 on
+  wait_until 25 has_job_state "$job" CANCELLED
+  # shellcheck disable=SC2086
+  wait_until 15 gone $pids
+  restore
+}
+spares_used() { agent "$1" status --json | grep -q '"restarts":1,"spares":0'; }
+
+hang() {
+  test_case "a stopped rank: one hang, and that rank is blamed"
+  submit || return
+  watch_for node1 20 'CLASS=app'
+  local pid
+  pid=$(pid_of node3 5)
+  kill -STOP "$pid"
+  watched
+  expect_match 'EVENT=hang .*NODE=node3 .*RANK=5|EVENT=hang.*RANK=5' "$(cat watch.log)"
+  expect_match 'CLASS=app .*stopped \(state T\).* RANK=5' "$(cat watch.log)"
+  expect_eq 1 "$(grep -c EVENT=hang watch.log)"
+  kill -CONT "$pid"
+  untouched node1 node2 node3 node4
+  restore
+}
+
+kill_step() {
+  test_case "kill: the owner's request ends the ranks on all nodes, a stranger's none; a killed step stays so"
+  submit || return
+  local pids pid answer
+  pids=$(all_pids)
+  expect_match 'ERROR=kill: only root may register|OK=0' "$(user_ask node1 VERB=exit JOB="$job" STEP=0 RANK=0 STATUS=0)"
+  expect_match 'OK=0' "$(user_ask node1 VERB=task JOB="$job" STEP=0 UID=0 NODES=node1 NTASKS=1 RANK=0 PID=1)"
+  answer=$(setpriv --reuid=nobody --regid=nogroup --clear-groups "$talk" ask "$MINI_SLURM_DIR/run/agent-node1.sock" VERB=kill "JOB=$job" STEP=0)
+  expect_match 'ERROR=job .* does not belong to user' "$answer"
+  answer=$(setpriv --reuid=nobody --regid=nogroup --clear-groups "$talk" ask "$MINI_SLURM_DIR/run/agent-node1.sock" VERB=watch "JOB=$job")
+  expect_match 'OK=0' "$answer"
+  # shellcheck disable=SC2086
+  ! gone $pids || fail "a stranger killed"
+  answer=$(user_ask node1 VERB=kill "JOB=$job" STEP=0)
+  expect_match 'KILLED=8' "$answer"
+  expect_match 'LATE=$' "$(grep LATE <<<"$answer")"
+  # shellcheck disable=SC2086
+  gone $pids || fail "ranks are there after the answer"
+  # A launch that was still under way.
+  sleep 3600 &
+  pid=$!
+  ask node2 VERB=task "JOB=$job" STEP=0 UID=0 'NODES=node[1-4]' NTASKS=8 RANK=3 LOCAL_RANK=1 "PID=$pid" HANG_TIMEOUT=0 >/dev/null
+  wait_until 5 gone $pid
+  restore
+}
+
+lost_exit() {
+  test_case "the end of a rank is seen without Slurm's word, and told with Slurm's status"
+  submit || return
+  watch_for node1 10 'EVENT=exit.*RANK=7'
+  kill -KILL "$(pid_of node4 7)"
+  watched
+  expect_match 'STATUS=9 ' "$(grep EVENT=exit watch.log | head -1)"
+  sleep 3600 &
+  ask node2 VERB=task "JOB=$job" STEP=77 UID=0 NODES=node2 NTASKS=1 RANK=0 LOCAL_RANK=0 "PID=$!" HANG_TIMEOUT=0 >/dev/null
+  watch_for node1 10 'EVENT=exit.*STEP=77'
+  kill -KILL $!
+  watched
+  expect_match 'STATUS=-1 ' "$(cat watch.log)"
+  restore
+}
+
+agent_restart() {
+  test_case "an agent killed and started again: it knows its ranks, nobody is blamed, kill works"
+  submit || return
+  local before
+  before=$(ranks_on node3 | awk '{print $1, $2}')
+  "$mini" agent node3 kill
+  wait_until 10 grep_alert node1
+  untouched node1 node2 node3 node4
+  "$mini" agent node3 start
+  wait_until 10 agent_up node3
+  expect_eq "$before" "$(ranks_on node3 | awk '{print $1, $2}')"
+  wait_until 10 beats_again
+  expect_match 'KILLED=8' "$(user_ask node1 VERB=kill "JOB=$job" STEP=0)"
+  untouched node1 node2 node3 node4
+  expect_ok unique_numbers
+  restore
+}
+grep_alert() { events "$1" | grep '"class":"peer"' | grep -q 'agent of node3 is silent, but slurmd port'; }
+beats_again() { agent node1 status --json | grep -q '"node":"node3","heard_ms":[0-9]\{1,3\},'; }
+# Numbers of incidents never repeat, whatever died in between.
+unique_numbers() { [ -z "$(grep -h '"kind":"incident"' "$MINI_SLURM_DIR"/agent/events-node1.jsonl | grep -o '"id":[0-9]*,.*"origin":"node1"' | grep -o '"id":[0-9]*' | sort | uniq -d)" ]; }
+
+quiet_faults() {
+  test_case "an agent stopped for seconds, munged and slurmctld away: nobody is blamed, no rank is killed"
+  submit || return
+  local pids pid
+  pids=$(all_pids)
+  pid=$(cut -d' ' -f1 "$MINI_SLURM_DIR/run/agent-node2.pid" 2>/dev/null) || pid=$(pgrep -f "agentd --config $MM_TRAIN_CONF" | sed -n 2p)
+  kill -STOP "$pid"
+  sleep 4  # the fault itself: longer than silent_ms
+  kill -CONT "$pid"
+  "$mini" fault munged kill
+  sleep 4
+  "$mini" fault munged start
+  "$mini" fault ctld kill
+  sleep 6  # longer than fence_ms
+  "$mini" fault ctld start
+  untouched node1 node2 node3 node4
+  # shellcheck disable=SC2086
+  for pid in $pids; do [ -e "/proc/$pid" ] || fail "rank $pid was killed"; done
+  wait_until 10 agents_up
+  expect_eq "" "$(events node1 | grep -E '"class":"node"|"kind":"fence"')"
+  restore
+}
+
+slurmd_killed() {
+  test_case "slurmd killed: an alert, no drain; the next launch is told to avoid the node"
+  submit || return
+  watch_for node1 15 'CLASS=slurm.*NODE=node2'
+  "$mini" fault slurmd node2 kill
+  watched
+  expect_match 'ACTION=alert' "$(cat watch.log)"
+  expect_match 'WHY_node2=slurmd does not listen' "$(user_ask node1 VERB=probe 'NODES=node[1-4]')"
+  untouched node1 node3 node4
+  expect_eq "" "$(reason node2)"
+  restore
+}
+
+forged() {
+  test_case "forged, stolen and repeated datagrams are refused"
+  submit || return
+  local port address pids credential before
+  port=$(($(scontrol show node -o node2 | grep -o ' Port=[0-9]*' | cut -d= -f2) + 100))
+  address=$(scontrol show node -o node2 | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)
+  pids=$(all_pids)
+  local order="VERB=kill
+JOB=$job
+STEP=0
+from=node1
+to=node2
+run=x
+count=1
+kind=ask
+id=1"
+  before=$(refused)
+  printf 'MUNGE:AwQDAACXv:' | "$talk" send "$address" "$port"
+  printf '%s' "$order" | "$talk" send "$address" "$port"
+  # An ordinary user's own credential, and one of root that is meant for another node.
+  "$mini" as-user munge -S "$MINI_SLURM_MUNGE_SOCKET" -s "$order" | "$talk" send "$address" "$port"
+  munge -S "$MINI_SLURM_MUNGE_SOCKET" -s "${order/to=node2/to=node3}" | "$talk" send "$address" "$port"
+  wait_until 5 refused_more "$before" 4
+  # shellcheck disable=SC2086
+  for pid in $pids; do [ -e "/proc/$pid" ] || fail "a forged order killed rank $pid"; done
+  # A true one counts once, however often it is sent.
+  credential=$(munge -S "$MINI_SLURM_MUNGE_SOCKET" -s "${order/VERB=kill/VERB=probe}")
+  before=$(refused)
+  for _ in 1 2 3; do printf '%s' "$credential" | "$talk" send "$address" "$port"; done
+  wait_until 5 refused_more "$before" 2
+  restore
+}
+refused() { agent node2 status --json | grep -o '"refused":[0-9]*' | cut -d: -f2; }
+refused_more() { [ "$(refused)" -ge $(($1 + $2)) ]; }
+
+for c in ${MM_AGENT_CASES:-looks_fine nic_down admin_reason silent batch_node hang kill_step lost_exit agent_restart quiet_faults slurmd_killed forged}; do
+  "$c"
+done
+finish
