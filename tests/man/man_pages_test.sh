@@ -22,7 +22,7 @@ help_options() { # COMMAND
     for verb in $("$1" --help | awk '/^(Subcommands|SUBCOMMANDS|Verbs):/ {on=1; next} on && /^  [a-z]/ {print $1} on && /^[^ ]/ {on=0}'); do
       "$1" "$verb" --help
     done
-  } 2>/dev/null | grep -oE '(^|[ ,])--[a-z][a-z0-9-]*' | tr -d ' ,' | sort -u
+  } 2>/dev/null | awk '/^  +-/ {print $1}' | tr , '\n' | grep -oE '^--[a-z][a-z0-9-]*' | sort -u
 }
 page_options() { # PAGE: --name where an item or synopsis has Fl -name
   grep -oE 'Fl -[a-z][a-z0-9-]*' "$1" | sed 's/^Fl -/--/' | sort -u
