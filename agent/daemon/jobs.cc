@@ -42,7 +42,7 @@ void Jobs::add_from_batch(const KeyValues& message) {
   if (job.batch_node.empty()) job.batch_node = c_.node;
   if (const auto batch = identify(static_cast<pid_t>(get_int(message, "BATCH_PID", 0)))) job.batch = *batch;
   // What the batch step says of its run may be too low (see below), and must not be taken for news of an earlier run.
-  std::erase_if(disowned_, [&](const std::string& run) { return run.starts_with(job.id + "."); });
+  std::erase_if(over_, [&](const std::string& run) { return run.starts_with(job.id + "."); });
   if (const auto known = c_.registry.find(job.id); known != c_.registry.end()) job.restarts = std::max(job.restarts, known->second.restarts);
   add(job);
   ask_for_restarts(job.id);
@@ -81,7 +81,7 @@ void Jobs::add_from_peer(const KeyValues& message) { add(job_from_message(messag
 
 void Jobs::add(Job job) {
   const std::string id = job.id;
-  if (disowned_.contains(fmt::format("{}.{}", id, job.restarts))) return;
+  if (over_.contains(fmt::format("{}.{}", id, job.restarts))) return;
   count_spares(job);
   const auto at = c_.registry.find(id);
   if (at != c_.registry.end()) {
@@ -140,6 +140,7 @@ void Jobs::resume() {
 }
 
 void Jobs::ended(const std::string& id, int restarts) {
+  forget_run(id, restarts);
   const auto at = c_.registry.find(id);
   if (at == c_.registry.end() || at->second.restarts != restarts) return;
   if (!at->second.has_live_task()) return remove(id);
@@ -148,6 +149,12 @@ void Jobs::ended(const std::string& id, int restarts) {
   c_.loop.after(ending_grace, [this, id] {
     if (ending_.contains(id)) verify(id, true);
   });
+}
+
+// Somebody who was cut off may still speak of it.
+void Jobs::forget_run(const std::string& id, int restarts) {
+  if (over_.size() >= most_remembered) over_.erase(over_.begin());
+  over_.insert(fmt::format("{}.{}", id, restarts));
 }
 
 void Jobs::remove(const std::string& id) {
@@ -170,6 +177,7 @@ void Jobs::heard_of(const std::string& from, const std::string& jobs) {
     const auto at = c_.registry.find(id);
     const int restarts = dot == std::string::npos ? 0 : std::atoi(word.c_str() + dot + 1);
     if (at != c_.registry.end() && !at->second.batch_node.empty() && at->second.restarts >= restarts) continue;
+    if (over_.contains(fmt::format("{}.{}", id, restarts))) continue;
     if (!verifying_.insert("ask " + id).second) continue;
     c_.mesh.ask(from, {{"VERB", "jobinfo"}, {"JOB", id}}, question_deadline, [this, id](const std::optional<KeyValues>& answer) {
       verifying_.erase("ask " + id);
@@ -215,10 +223,9 @@ void Jobs::verdict(const std::string& id, const std::optional<JobRecord>& record
     c_.loop.after(ending_grace, [this, id] { verify(id, true); });
     return;
   }
+  forget_run(id, job.restarts);
   const bool had_ranks = job.has_live_task();
   if (record && record->state == "RUNNING" && record->restarts == job.restarts) {
-    if (disowned_.size() >= most_remembered) disowned_.erase(disowned_.begin());
-    disowned_.insert(fmt::format("{}.{}", id, job.restarts));
     const KeyValues out = {{"VERB", "left"}, {"JOB", id}, {"RESTARTS", std::to_string(job.restarts)}};
     c_.ask_all(job.nodes, out, announce_deadline, [](const Context::Answers&) {});
   }
@@ -261,7 +268,7 @@ void Jobs::look_after() {
     if (job.steps.empty() && Clock::now() - last_verified_[id] > idle_verify_period) idle.push_back(id);
     // Who found the node silent acts at once; this is for the case that it was lost, too.
     const auto condemned = c_.condemned.find(job.batch_node);
-    if (condemned != c_.condemned.end() && Clock::now() - condemned->second.since > look_period && is_for_me(job)) lost.push_back(job);
+    if (condemned != c_.condemned.end() && Clock::now() - condemned->second.since > look_period && !ending_.contains(id) && is_for_me(job)) lost.push_back(job);
   }
   for (const std::string& id : idle) verify(id, false);
   for (const Job& job : lost) requeue(job);

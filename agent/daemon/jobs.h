@@ -57,6 +57,7 @@ class Jobs {
   void batch_ended(const std::string& job);
   void count_spares(Job& job) const;
   void remove(const std::string& job);
+  void forget_run(const std::string& job, int restarts);
   void verdict(const std::string& job, const std::optional<JobRecord>& record, bool returned);
   void kill_steps_killed_meanwhile(const Job& job);
   void look_after();
@@ -78,7 +79,7 @@ class Jobs {
   std::set<std::string> ending_, requeueing_, verifying_;
   std::map<std::string, Clock::time_point> last_verified_;
   std::map<std::string, int> needed_;
-  std::set<std::string> disowned_;  // runs of jobs ("ID.RESTARTS") that this node is out of
+  std::set<std::string> over_;  // runs of jobs ("ID.RESTARTS") that have ended or that this node is out of
   Timer timer_;
 };
 

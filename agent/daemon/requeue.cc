@@ -12,6 +12,9 @@ namespace {
 constexpr milliseconds tear_down_deadline{1000};
 constexpr milliseconds end_deadline{10000};
 constexpr milliseconds look_again{100};
+// Each slurmd refuses a credential of the job that is not younger, in whole seconds, than the order to end the job; Slurm then fails the
+// job for good ("Job credential revoked"). So no run starts in the second in which the one before was ended.
+constexpr milliseconds credential_pause{1100};
 constexpr milliseconds pending_deadline{60000};
 constexpr milliseconds retry_period{2000};
 
@@ -27,7 +30,7 @@ bool Jobs::is_for_me(const Job& job) const {
 void Jobs::batch_node_lost(const std::string& node) {
   std::vector<Job> lost;
   for (const auto& [id, job] : c_.registry)
-    if (job.batch_node == node) lost.push_back(job);
+    if (job.batch_node == node && !ending_.contains(id)) lost.push_back(job);
   for (const Job& job : lost) requeue(job);
 }
 
@@ -62,7 +65,7 @@ void Jobs::requeue(const Job& job) {
         if (c_.is_live(n)) live.push_back(n);
       tear_down(job.id, job.restarts);
       c_.ask_all(live, order, tear_down_deadline, [](const Context::Answers&) {});
-      release(job, Clock::now() + pending_deadline);
+      c_.loop.after(credential_pause, [this, job] { release(job, Clock::now() + pending_deadline); });
     };
   });
 }
