@@ -3,6 +3,8 @@
 
 #include <poll.h>
 
+#include <nlohmann/json.hpp>
+
 #include "common/error.h"
 #include "common/hostlist.h"
 
@@ -35,7 +37,6 @@ bool AgentLink::watch() {
       why_not_ = get(answer, "ERROR", "agent refused to be watched");
       return false;
     }
-    if (const int64_t spares = get_int(answer, "SPARES", -1); spares >= 0) spares_ = static_cast<int>(spares);
     watch_ = std::move(client);
   } catch (const Error& e) {
     why_not_ = e.what();
@@ -72,6 +73,21 @@ std::optional<AgentLink::Probe> AgentLink::probe(const std::vector<std::string>&
   out.good = hosts(*answer, "GOOD");
   for (const std::string& node : hosts(*answer, "BAD")) out.why_bad[node] = get(*answer, "WHY_" + node, "does not answer");
   return out;
+}
+
+std::optional<int> AgentLink::spares_of_run(int requeues) {
+  constexpr std::chrono::milliseconds patience = 3s, pause = 100ms;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  do {
+    const auto answer = ask({{"VERB", "status"}, {"JOB", job_}}, 1s);
+    if (!answer) return std::nullopt;
+    const auto status = nlohmann::json::parse(get(*answer, "JSON"), nullptr, false);
+    if (!status.is_object() || !status.contains("jobs")) return std::nullopt;
+    for (const auto& job : status["jobs"])
+      if (job.value("job", "") == job_ && job.value("restarts", 0) >= requeues) return job.value("spares", 0);
+    ::poll(nullptr, 0, static_cast<int>(pause.count()));
+  } while (std::chrono::steady_clock::now() < end);
+  return std::nullopt;
 }
 
 std::optional<AgentLink::Killed> AgentLink::kill(const std::string& step) {

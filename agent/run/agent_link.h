@@ -22,8 +22,9 @@ class AgentLink {
   bool watching() const { return watch_ != nullptr; }
   int fd() const { return watch_ ? watch_->fd() : -1; }
   const std::string& why_not() const { return why_not_; }
-  // As the agent told it when the watch began.
-  std::optional<int> spares() const { return spares_; }
+  // The spares that the job's run number `requeues` has. A run that begins is known to the agent at once, but not its number:
+  // the agent asks slurmctld for it, which is waited for.
+  std::optional<int> spares_of_run(int requeues);
   // What has arrived. Stops watching where the agent has gone.
   std::vector<KeyValues> events();
 
@@ -44,7 +45,6 @@ class AgentLink {
 
   std::string socket_, job_, why_not_;
   std::unique_ptr<AgentClient> watch_;
-  std::optional<int> spares_;
 };
 
 }  // namespace mm::run

@@ -45,10 +45,8 @@ int run(int argc, char** argv) {
   if (dashes < end) options.command.assign(dashes + 1, end);
   if (options.command.empty()) throw mm::usage_error("no command: say it after --, as in: mm-run -- mm-trainer job.toml");
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
-  const auto spares_left = [](const std::string& socket, const std::string& job) {
-    mm::run::AgentLink agent(socket, job);
-    agent.watch();
-    return agent.spares();
+  const auto spares_left = [](const mm::run::Plan& plan) {
+    return mm::run::AgentLink(plan.agent_socket, plan.job_id).spares_of_run(plan.requeues);
   };
   mm::run::Plan plan = mm::run::make_plan(options, environment, spares_left);
   return mm::run::Supervisor(std::move(plan)).run();

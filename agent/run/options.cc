@@ -86,7 +86,7 @@ Plan make_plan(const Options& options, const Environment& environment, const Spa
     spec.job = load_job(*options.job_file);
   }
   int spares = spec.job.recovery.spares;
-  if (plan.requeues > 0) spares = spares_left(plan.agent_socket, plan.job_id).value_or(spares);
+  if (plan.requeues > 0) spares = spares_left(plan).value_or(spares);
   count_nodes(options, options.spares.value_or(spares), plan);
   plan.tasks_per_node = tasks_per_node(options, environment, plan.nodes);
   plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");

@@ -39,7 +39,7 @@ struct Plan {
 using Environment = std::function<const char*(const char* name)>;
 
 // How many spares a job that was requeued still has: the agents know, since they may have started it with fewer nodes.
-using SparesLeft = std::function<std::optional<int>(const std::string& agent_socket, const std::string& job_id)>;
+using SparesLeft = std::function<std::optional<int>(const Plan& plan)>;
 
 // Throws a usage Error outside an allocation, in a heterogeneous job, and where the numbers do not fit. Reads the job file and
 // the site file.

@@ -23,7 +23,7 @@ Plan plan(const Map& environment, const Options& options = {}, std::optional<int
     const auto at = environment.find(name);
     return at == environment.end() ? nullptr : at->second.c_str();
   };
-  return make_plan(options, lookup, [&](const std::string&, const std::string&) { return spares_left; });
+  return make_plan(options, lookup, [&](const Plan&) { return spares_left; });
 }
 
 std::string refusal(const Map& environment, const Options& options = {}) {
