@@ -14,7 +14,7 @@
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds patience{5000};
 constexpr std::chrono::milliseconds for_ever{1000L * 3600 * 24 * 365};

@@ -2,10 +2,12 @@
 #include "agent/daemon/ranks.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 
+#include "agent/slurm/spool.h"
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/log.h"
@@ -274,6 +276,9 @@ int Ranks::tear_down(Job& job) {
     const auto daemon = ancestor_named(job.batch.pid, "slurmstepd");
     killed += daemon ? kill_tree(*daemon) : kill_tree(job.batch);
   }
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  remove_pmix_sockets(spool_folder(c_.slurm_config.spool, c_.node, host), job.id);
   return killed;
 }
 

@@ -123,6 +123,8 @@ SlurmConfig parse_config(std::string_view text) {
       config.controller_port = static_cast<uint16_t>(number(value, 6817));
     } else if (key == "UnkillableStepTimeout") {
       config.unkillable_step_timeout = static_cast<int>(number(value));
+    } else if (key == "SlurmdSpoolDir") {
+      config.spool = value;
     } else if (key == "AuthInfo") {
       const size_t at = value.find("socket=");
       if (at != std::string_view::npos) config.munge_socket = value.substr(at + 7, value.substr(at + 7).find_first_of(", "));

@@ -44,6 +44,7 @@ struct SlurmConfig {
   uint16_t controller_port = 6817;
   std::string munge_socket;  // from AuthInfo; empty: munge's default
   int unkillable_step_timeout = 0;
+  std::string spool;  // SlurmdSpoolDir as configured, see slurm/spool.h
 };
 SlurmConfig parse_config(std::string_view text);
 

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The samples are what Slurm 22.05.8 prints.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 
 #include "agent/incidents/incident.h"
 #include "agent/slurm/commands.h"
 #include "agent/slurm/parse.h"
+#include "agent/slurm/spool.h"
+#include "common/files.h"
 
 namespace mm::agent {
 namespace {
@@ -105,6 +113,32 @@ TEST(Incident, MessageRoundTrip) {
   const Incident again = incident_from_message(parse_key_values(format_key_values(message)));
   EXPECT_EQ(message_from_incident(again), message);
   EXPECT_EQ(again.evidence, i.evidence);
+}
+
+TEST(Spool, FolderHasNodeAndHostFilledIn) {
+  EXPECT_EQ(spool_folder("/var/spool/slurmd/%n", "n1", "host.domain"), "/var/spool/slurmd/n1");
+  EXPECT_EQ(spool_folder("/s/%h-%n%", "n1", "host.domain"), "/s/host-n1%");
+  EXPECT_EQ(spool_folder("", "n1", "host"), "");
+}
+
+TEST(Spool, OnlySocketsOfTheJobGo) {
+  char pattern[] = "/tmp/mm-spool-XXXXXX";
+  const std::string folder = ::mkdtemp(pattern);
+  const auto listen_on = [&](const std::string& name) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, (folder + "/" + name).c_str());
+    const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  };
+  for (const char* name : {"stepd.slurm.pmix.12.0", "stepd.slurm.pmix.12.1", "stepd.slurm.pmix.123.0", "n1_12.0"}) listen_on(name);
+  write_file_durably(folder + "/stepd.slurm.pmix.12.file", "");
+  EXPECT_EQ(remove_pmix_sockets(folder, "12"), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/stepd.slurm.pmix.12.0"));
+  for (const char* name : {"stepd.slurm.pmix.123.0", "n1_12.0", "stepd.slurm.pmix.12.file"})
+    EXPECT_TRUE(std::filesystem::exists(folder + "/" + name)) << name;
+  EXPECT_EQ(remove_pmix_sockets(folder + "/none", "12"), 0);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

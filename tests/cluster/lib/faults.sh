@@ -62,8 +62,21 @@ fault_verb() {
 
 job_count_is_zero() { [ -z "$(slurm squeue -h)" ]; }
 
+# Slurm's commands that the agents have started. One that could not reach the controller would drain a node after all, once it is healed.
+agents_commands() {
+  local pid command
+  for pid in $(instance_pids); do
+    { read -r command <"/proc/$pid/comm"; } 2>/dev/null || continue
+    case $command in scontrol | squeue | scancel) echo "$pid" ;; esac
+  done
+}
+
 heal() {
   local k interface
+  if [ -n "$agent" ]; then
+    for ((k = 1; k <= nodes; k++)); do agent_verb "node$k" stop; done
+    kill_all agents_commands || die 1 "commands of agents do not end"
+  fi
   start_munged
   start_ctld
   for ((k = 1; k <= nodes; k++)); do
@@ -74,7 +87,6 @@ heal() {
       done
     fi
     start_slurmd "node$k"
-    [ -z "$agent" ] || agent_verb "node$k" start
   done
   local jobs node state
   jobs=$(slurm squeue -h -o %A)
@@ -94,4 +106,5 @@ heal() {
     esac
   done < <(node_states)
   wait_nodes_idle 60
+  [ -z "$agent" ] || for ((k = 1; k <= nodes; k++)); do agent_verb "node$k" start; done
 }
