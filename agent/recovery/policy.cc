@@ -23,6 +23,8 @@ constexpr int after_signal = 300;
 constexpr int after_launch_failure = 500;
 // srun's end without the exits that the agents will tell.
 constexpr int after_silent_end = 500;
+constexpr int patience_with_controller = 600'000;
+constexpr int patience_with_room = 60'000;
 
 Action settle(int wait_ms) {
   Action a;
@@ -45,6 +47,14 @@ Action end(Kind kind, int status) {
   Action a;
   a.kind = kind;
   a.exit_status = status;
+  return a;
+}
+
+Action wait_for_slurm(int patience, std::string why) {
+  Action a;
+  a.kind = Kind::wait_for_slurm;
+  a.wait_ms = patience;
+  a.reason = std::move(why);
   return a;
 }
 
@@ -159,7 +169,9 @@ Action ended_srun(const Evidence& evidence, const JobState& job, const Budget& b
   const auto words = [&](const char* otherwise) { return evidence.srun_message.empty() ? otherwise : evidence.srun_message; };
   switch (evidence.srun_failure) {
     case SrunFailure::controller:
-      return end(Kind::wait_for_controller, 0);
+      return wait_for_slurm(patience_with_controller, "Slurm's controller does not answer");
+    case SrunFailure::not_now:
+      return wait_for_slurm(patience_with_room, fmt::format("Slurm cannot start the step yet: {}", words("see above")));
     case SrunFailure::refused:
       return give_up("slurm", fmt::format("Slurm refused the step: {}", words("see above")), status);
     case SrunFailure::launch: {

@@ -44,6 +44,7 @@ struct Hang {
 enum class SrunFailure {
   none,
   controller,  // could not reach slurmctld: a matter of waiting
+  not_now,     // slurmctld has no room for the step yet, as for some seconds after its own restart
   launch,      // a node did not take the launch
   refused,     // Slurm refused the step: the job is ending, or the request is wrong
 };
@@ -75,10 +76,10 @@ struct Budget {
 
 struct Action {
   enum class Kind {
-    proceed,  // nothing to do
-    settle,   // a symptom whose cause may still come: look again with the next evidence, or after wait_ms
-    restart,  // stop the step everywhere and start it again without the nodes of `exclude`
-    wait_for_controller,
+    proceed,         // nothing to do
+    settle,          // a symptom whose cause may still come: look again with the next evidence, or after wait_ms
+    restart,         // stop the step everywhere and start it again without the nodes of `exclude`
+    wait_for_slurm,  // start the step again in a while, for wait_ms at most, counted from the first such failure
     give_up,
     finished,  // end with exit_status
     requeue,   // end with exit status 75

@@ -138,7 +138,8 @@ SrunNews read_srun_line(std::string_view line, const std::string& job_id) {
   } else if (has(text, "Unable to create step") || has(text, "Unable to confirm allocation") || has(text, " has expired")) {
     const bool silent =
         has(text, "Socket timed out") || has(text, "Zero Bytes were transmitted") || has(text, "Connection refused");
-    news.failure = silent ? SrunFailure::controller : SrunFailure::refused;
+    const bool full = has(text, "Memory required by task is not available") || has(text, "Requested nodes are busy");
+    news.failure = silent ? SrunFailure::controller : full ? SrunFailure::not_now : SrunFailure::refused;
   } else if (has(text, "Task launch for ") && has(text, " failed on node ")) {
     news.failure = SrunFailure::launch;
     const std::string_view rest = text.substr(text.find(" failed on node ") + 16);

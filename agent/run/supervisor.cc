@@ -28,9 +28,8 @@ namespace mm::run {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-// How long to wait for nodes that may come back (a slurmd that restarts), and for slurmctld.
+// How long to wait for nodes that may come back (a slurmd that restarts).
 constexpr double patience_for_nodes = 60;
-constexpr double patience_for_controller = 600;
 constexpr double between_probes = 1;
 constexpr double between_agent_tries = 1;
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
@@ -114,8 +113,8 @@ int Supervisor::run() {
       case Action::Kind::restart:
         restart(action);
         break;
-      case Action::Kind::wait_for_controller:
-        if (auto end = wait_for_controller()) return finish(*end);
+      case Action::Kind::wait_for_slurm:
+        if (auto end = wait_for_slurm(action)) return finish(*end);
         break;
       default:
         return finish(action);
@@ -316,7 +315,7 @@ void Supervisor::note_progress(const Progress& progress) {
   // A rank may say first which step it resumes from; that is no training step yet.
   if (step <= 0 || (reports_loss_ && !progress.trained)) return;
   if (!step_at_restart_ || step > *step_at_restart_) budget_.used = 0;
-  controller_gone_since_.reset();
+  slurm_away_since_.reset();
   const auto before = ledger_.step();
   if (!ledger_.stepped(step, *resumed_, now().wall)) return;
   say("recovered",
@@ -346,6 +345,7 @@ void Supervisor::srun_gone() {
 
 void Supervisor::restart(const Action& action) {
   launch_->stop();
+  slurm_away_since_.reset();
   ledger_.fault(action, launch_->fault_time(now()), now().wall);
   for (const std::string& node : action.exclude) roster_.leave_out(node, action.reason, now().steady);
   stop_step();
@@ -357,17 +357,17 @@ void Supervisor::restart(const Action& action) {
                              step ? fmt::format(", step {} -> resumes from the newest checkpoint", *step) : ""));
 }
 
-std::optional<recovery::Action> Supervisor::wait_for_controller() {
+std::optional<recovery::Action> Supervisor::wait_for_slurm(const Action& action) {
   const double t = now().steady;
-  if (!controller_gone_since_) {
-    controller_gone_since_ = t;
-    say("controller", "Slurm's controller does not answer; trying again until it does");
+  if (!slurm_away_since_) {
+    slurm_away_since_ = t;
+    say("waiting", action.reason + "; trying again until it does");
   }
-  if (t - *controller_gone_since_ > patience_for_controller) {
+  if (t - *slurm_away_since_ > action.wait_ms * 1e-3) {
     Action end;
     end.kind = Action::Kind::give_up;
     end.cause = "slurm";
-    end.reason = fmt::format("Slurm's controller has not answered for {:.0f} s", patience_for_controller);
+    end.reason = fmt::format("{}, for {:.0f} s now", action.reason, t - *slurm_away_since_);
     end.exit_status = exit_status::requeue;
     return end;
   }

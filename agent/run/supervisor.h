@@ -45,7 +45,7 @@ class Supervisor {
   Action observe();
   void stop_step();
   void restart(const Action& action);
-  std::optional<Action> wait_for_controller();
+  std::optional<Action> wait_for_slurm(const Action& action);
   int finish(const Action& action);
 
   // Waits for whatever comes first, at most until `deadline` (of the steady clock), and takes it in.
@@ -74,7 +74,7 @@ class Supervisor {
   recovery::Budget budget_;
   std::optional<int64_t> step_at_restart_, resumed_;
   bool reports_loss_ = false;
-  std::optional<double> controller_gone_since_;
+  std::optional<double> slurm_away_since_;
   double next_agent_try_ = 0;
   bool agent_told_ = false;
   int stop_signal_ = 0;  // that asked for the end

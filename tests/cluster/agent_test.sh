@@ -272,7 +272,7 @@ quiet_faults() {
   submit || return
   local pids pid
   pids=$(all_pids)
-  pid=$(cut -d' ' -f1 "$MINI_SLURM_DIR/run/agent-node2.pid" 2>/dev/null) || pid=$(pgrep -f "agentd --config $MM_TRAIN_CONF" | sed -n 2p)
+  pid=$(agent_pid node2)
   kill -STOP "$pid"
   sleep 4  # the fault itself: longer than silent_ms
   kill -CONT "$pid"
@@ -282,6 +282,7 @@ quiet_faults() {
   "$mini" fault ctld kill
   sleep 6  # longer than fence_ms
   "$mini" fault ctld start
+  wait_until 30 states_known
   untouched node1 node2 node3 node4
   # shellcheck disable=SC2086
   for pid in $pids; do [ -e "/proc/$pid" ] || fail "rank $pid was killed"; done
@@ -289,6 +290,10 @@ quiet_faults() {
   expect_eq "" "$(events node1 | grep -E '"class":"node"|"kind":"fence"')"
   restore
 }
+
+# The process whose lock guards the socket.
+agent_pid() { local f; for f in /proc/[0-9]*/fd/*; do [ "$(readlink "$f")" = "$MINI_SLURM_DIR/run/agent-$1.sock.lock" ] && { f=${f#/proc/}; echo "${f%%/*}"; return; }; done; }
+states_known() { local k; for k in 1 2 3 4; do [[ $(state node$k) != *UNKNOWN* ]] || return 1; done; }
 
 slurmd_killed() {
   test_case "slurmd killed: an alert, no drain; the next launch is told to avoid the node"
