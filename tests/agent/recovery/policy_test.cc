@@ -119,7 +119,8 @@ const std::vector<Row>& table() {
       {"saved", exits({exited(0, 75), exited(1, 75), exited(2, 75), exited(3, 75)}), Kind::requeue, 75},
       {"saved, known from srun alone", srun(75), Kind::requeue, 75},
 
-      {"controller away", srun(1, SrunFailure::controller), Kind::wait_for_controller},
+      {"controller away", srun(1, SrunFailure::controller), Kind::wait_for_slurm},
+      {"no room for the step yet", srun(1, SrunFailure::not_now), Kind::wait_for_slurm},
       {"refused", srun(1, SrunFailure::refused), Kind::give_up, 1, {}, "slurm"},
       {"not launched", unlaunched(), Kind::restart, 1, {"n2"}, "launch"},
       {"srun ended, exits are on their way", srun(1, SrunFailure::none, 0), Kind::settle},

@@ -34,6 +34,8 @@ TEST(SrunLines, FailuresOfSrunItself) {
             SrunFailure::controller);
   EXPECT_EQ(failure("srun: error: Unable to create step for job 77: Job/step already completing or completed"),
             SrunFailure::refused);
+  EXPECT_EQ(failure("srun: error: Unable to create step for job 77: Memory required by task is not available"),
+            SrunFailure::not_now);
   EXPECT_EQ(failure("srun: error: Slurm job 77 has expired"), SrunFailure::refused);
   const SrunNews dead =
       read_srun_line("srun: error: Task launch for StepId=77.3 failed on node node4: Communication connection failure", "77");
