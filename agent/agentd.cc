@@ -35,7 +35,8 @@ void notify_service_manager(const std::string& text) {
 
 // Never starved into a false verdict, as far as we are allowed to.
 void raise_own_priority() {
-  if (::mlockall(MCL_CURRENT | MCL_FUTURE) != 0) mm::log::debug("mlockall: {}", std::strerror(errno));
+  // On fault: what is used stays in memory, and the unused part of the threads' stacks costs none.
+  if (::mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0) mm::log::debug("mlockall: {}", std::strerror(errno));
   if (::setpriority(PRIO_PROCESS, 0, -10) != 0) mm::log::debug("setpriority: {}", std::strerror(errno));
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
