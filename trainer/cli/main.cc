@@ -70,7 +70,7 @@ void declare_eval(CLI::App& verb, loop::EvalOptions& o) {
 // Fills `out`; returns an exit status where the command line alone decides.
 std::optional<int> parse(int argc, char** argv, Arguments& out) {
   CLI::App app(
-      "Trains a vision-language model: mm-trainer JOB.toml. It is as many ranks as MPI\'s launcher starts: mpirun, or srun "
+      "Trains a vision-language model: mm-trainer JOB.toml. It is as many ranks as MPI's launcher starts: mpirun, or srun "
       "with pmix.",
       "mm-trainer");
   app.set_version_flag("--version", version_line("mm-trainer"));
