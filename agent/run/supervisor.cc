@@ -19,6 +19,7 @@
 #include "agent/recovery/exits.h"
 #include "agent/recovery/nodes.h"
 #include "agent/run/reports.h"
+#include "agent/run/standing.h"
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/log.h"
@@ -136,7 +137,17 @@ std::optional<recovery::Action> Supervisor::choose() {
     }
     const auto probe = agent_.probe(roster_.allocation());
     const Roster::Choice choice = roster_.choose(probe, now().steady);
-    if (choice.possible) {
+    Standing standing = Standing::ours;
+    if (choice.possible && told) standing = ask_standing(plan_.job_id, plan_.requeues);
+    if (standing == Standing::another) {
+      ledger_.abandon();
+      end.kind = Action::Kind::give_up;
+      end.cause = "requeue";
+      end.exit_status = exit_status::requeue;
+      end.reason = "while this node was cut off, the job has ended or was started again";
+      return end;
+    }
+    if (choice.possible && standing == Standing::ours) {
       for (const Roster::Move& m : choice.moves)
         say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", m.from, m.why, m.to));
       return std::nullopt;

@@ -249,6 +249,10 @@ blind() {
 controller() {
   test_case "Slurm's controller is killed, then a rank: the next launch waits for it"
   begin controller
+  # slurmctld writes its state some seconds after a change; a job that is not in it would be lost.
+  touch "$work/submitted"
+  saved() { [ "$MINI_SLURM_DIR/ctld/job_state" -nt "$work/submitted" ]; }
+  wait_until 20 saved
   "$mini" fault ctld kill
   kill -KILL "$(rank_pid 2)"
   waits() { grep -q "controller does not answer" "$work/controller.out"; }

@@ -64,6 +64,12 @@ void Stage::behave(int launch, const std::string& script) {
   std::ofstream(fmt::format("{}/behave.{}", folder, launch)) << script;
 }
 
+void Stage::fake(const std::string& command, const std::string& script) {
+  const std::string path = folder + "/bin/" + command;
+  std::ofstream(path) << "#!/bin/bash\n" << script << "\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
 void Stage::start(const Plan& plan) {
   child_ = ::fork();
   if (child_ != 0) return;

@@ -21,6 +21,8 @@ class Stage {
 
   // What the fake srun of launch k does: a piece of bash. Without one it exits with 0.
   void behave(int launch, const std::string& script);
+  // A command of Slurm's that mm-run may call.
+  void fake(const std::string& command, const std::string& script);
   void start(const Plan& plan);
   // Handles requests until `done` holds; false at the deadline.
   bool serve(const std::function<bool()>& done, double seconds = 20);

@@ -192,10 +192,23 @@ TEST_F(RunLoop, ANodeThatAProbeCallsBadIsAvoided) {
 
 TEST_F(RunLoop, WaitsForANodeThatComesBack) {
   stage.bad = {"n2"};
+  stage.fake("scontrol", "echo 'JobId=77 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1'");
   stage.start(plan_of(stage, 2, 0));
   ASSERT_TRUE(stage.serve([&] { return stage.messages().find("waiting up to") != std::string::npos; }));
   stage.bad = {};
   EXPECT_EQ(stage.wait(), 0) << stage.messages();
+}
+
+// A step of this run would land in the new one.
+TEST_F(RunLoop, ANodeThatWasCutOffDoesNotDisturbTheJobsNextRun) {
+  stage.bad = {"n1", "n2", "n3"};
+  stage.fake("scontrol", "echo 'JobId=77 JobState=RUNNING Reason=None Requeue=1 Restarts=1 BatchFlag=1'");
+  stage.start(plan_of(stage, 2, 1));
+  ASSERT_TRUE(stage.serve([&] { return stage.messages().find("waiting up to") != std::string::npos; }));
+  stage.bad = {};
+  EXPECT_EQ(stage.wait(), 75) << stage.messages();
+  EXPECT_FALSE(stage.launched(0));
+  EXPECT_TRUE(stage.lines_of("run/incidents.jsonl").empty());
 }
 
 TEST_F(RunLoop, TheAgentComesBack) {
@@ -244,9 +257,7 @@ TEST_F(RunLoop, TheControllerIsWaitedFor) {
 
 TEST_F(RunLoop, SignalsAreForwardedAndNoRestartFollows) {
   // scancel is how a signal reaches the ranks; the step id is known from the plugin.
-  std::ofstream(stage.folder + "/bin/scancel")
-      << "#!/bin/bash\necho \"$*\" >\"$STAGE/scancel\"; kill -TERM $(cat \"$STAGE/pid\")\n";
-  ASSERT_EQ(::system(("chmod 755 " + stage.folder + "/bin/scancel").c_str()), 0);
+  stage.fake("scancel", "echo \"$*\" >\"$STAGE/scancel\"; kill -TERM $(cat \"$STAGE/pid\")");
   stage.behave(0, "trap 'exit 75' TERM; echo $$ >\"$STAGE/pid\"; while :; do sleep 0.01; done");
   stage.start(plan_of(stage, 2, 0));
   ASSERT_TRUE(launched(0) && stage.serve([&] { return !stage.lines_of("pid").empty(); }));
