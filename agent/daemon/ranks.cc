@@ -278,7 +278,9 @@ int Ranks::tear_down(Job& job) {
   }
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
-  remove_pmix_sockets(spool_folder(c_.slurm_config.spool, c_.node, host), job.id);
+  const SlurmConfig& slurm = c_.slurm_config;
+  for (const std::string& folder : {slurm.spool, slurm.pmix_base.empty() ? slurm.tmp_fs : slurm.pmix_base})
+    remove_pmix_leftovers(spool_folder(folder, c_.node, host), job.id);
   return killed;
 }
 

@@ -45,6 +45,7 @@ struct SlurmConfig {
   std::string munge_socket;  // from AuthInfo; empty: munge's default
   int unkillable_step_timeout = 0;
   std::string spool;  // SlurmdSpoolDir as configured, see slurm/spool.h
+  std::string pmix_base, tmp_fs = "/tmp";  // PMIxCliTmpDirBase (empty: not set) and TmpFS, as configured
 };
 SlurmConfig parse_config(std::string_view text);
 

@@ -24,15 +24,21 @@ std::string spool_folder(const std::string& configured, const std::string& node,
   return out;
 }
 
-int remove_pmix_sockets(const std::string& folder, const std::string& job) {
+int remove_pmix_leftovers(const std::string& folder, const std::string& job) {
   if (folder.empty() || job.empty()) return 0;
-  const std::string prefix = "stepd.slurm.pmix." + job + ".";
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().filename().string().starts_with(prefix) && entry->is_socket(error)) found.push_back(entry->path());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const fs::file_type type = entry->symlink_status(error).type();
+    const size_t appdir = name.starts_with("spmix_appdir_") ? name.find('_', 13) : std::string::npos;
+    const bool of_clients = appdir != std::string::npos && name.compare(appdir + 1, job.size() + 1, job + ".") == 0;
+    if ((of_clients && type == fs::file_type::directory) || (name.starts_with("stepd.slurm.pmix." + job + ".") && type == fs::file_type::socket) ||
+        (name.starts_with("pmix." + job + ".") && type == fs::file_type::directory))
+      found.push_back(entry->path());
+  }
   int removed = 0;
-  for (const fs::path& path : found) removed += fs::remove(path, error) ? 1 : 0;
+  for (const fs::path& path : found) removed += fs::remove_all(path, error) != 0 && !error ? 1 : 0;
   return removed;
 }
 

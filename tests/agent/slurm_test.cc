@@ -121,7 +121,7 @@ TEST(Spool, FolderHasNodeAndHostFilledIn) {
   EXPECT_EQ(spool_folder("", "n1", "host"), "");
 }
 
-TEST(Spool, OnlySocketsOfTheJobGo) {
+TEST(Spool, OnlyWhatPmixLeftOfTheJobGoes) {
   char pattern[] = "/tmp/mm-spool-XXXXXX";
   const std::string folder = ::mkdtemp(pattern);
   const auto listen_on = [&](const std::string& name) {
@@ -133,11 +133,14 @@ TEST(Spool, OnlySocketsOfTheJobGo) {
   };
   for (const char* name : {"stepd.slurm.pmix.12.0", "stepd.slurm.pmix.12.1", "stepd.slurm.pmix.123.0", "n1_12.0"}) listen_on(name);
   write_file_durably(folder + "/stepd.slurm.pmix.12.file", "");
-  EXPECT_EQ(remove_pmix_sockets(folder, "12"), 2);
+  for (const char* name : {"pmix.12.0/pmix.sys", "pmix.123.0", "job12", "spmix_appdir_999_12.3", "spmix_appdir_12_123.0"}) std::filesystem::create_directories(folder + "/" + name);
+  EXPECT_EQ(remove_pmix_leftovers(folder, "12"), 4);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/pmix.12.0"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/spmix_appdir_999_12.3"));
   EXPECT_FALSE(std::filesystem::exists(folder + "/stepd.slurm.pmix.12.0"));
-  for (const char* name : {"stepd.slurm.pmix.123.0", "n1_12.0", "stepd.slurm.pmix.12.file"})
+  for (const char* name : {"stepd.slurm.pmix.123.0", "n1_12.0", "stepd.slurm.pmix.12.file", "pmix.123.0", "job12", "spmix_appdir_12_123.0"})
     EXPECT_TRUE(std::filesystem::exists(folder + "/" + name)) << name;
-  EXPECT_EQ(remove_pmix_sockets(folder + "/none", "12"), 0);
+  EXPECT_EQ(remove_pmix_leftovers(folder + "/none", "12"), 0);
   std::filesystem::remove_all(folder);
 }
 
