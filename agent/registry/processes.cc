@@ -25,6 +25,18 @@ bool send_signal(const ProcessId& process, int signal) {
   return fd && ::syscall(SYS_pidfd_send_signal, fd.get(), signal, nullptr, 0) == 0;
 }
 
+// A stop takes effect when the process leaves the kernel, and a fork that is under way there still makes a child. So the stop is waited
+// for before children are looked for; not for long, since a process that waits for a disk cannot be stopped.
+void stop(const ProcessId& process) {
+  constexpr int looks = 200;
+  if (!send_signal(process, SIGSTOP)) return;
+  for (int i = 0; i < looks; ++i) {
+    const auto stat = process_stat(process.pid);
+    if (!stat || stat->start != process.start || stat->state == 'T' || stat->state == 't' || stat->state == 'Z' || stat->state == 'X') return;
+    ::usleep(i < 20 ? 50 : 1000);
+  }
+}
+
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> out;
   const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
@@ -101,7 +113,7 @@ std::optional<ProcessId> ancestor_named(pid_t pid, const std::string& name) {
 int kill_tree(const ProcessId& root) {
   if (!alive(root)) return 0;
   std::vector<ProcessId> tree = {root};
-  send_signal(root, SIGSTOP);
+  stop(root);
   // Until a scan finds nothing new: what is stopped cannot fork.
   for (bool grown = true; grown;) {
     grown = false;
@@ -111,7 +123,7 @@ int kill_tree(const ProcessId& root) {
       for (auto it = begin; it != end; ++it) {
         const auto child = identify(it->second);
         if (!child || std::find(tree.begin(), tree.end(), *child) != tree.end()) continue;
-        send_signal(*child, SIGSTOP);
+        stop(*child);
         tree.push_back(*child);
         grown = true;
       }
