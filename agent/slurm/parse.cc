@@ -125,6 +125,10 @@ SlurmConfig parse_config(std::string_view text) {
       config.unkillable_step_timeout = static_cast<int>(number(value));
     } else if (key == "SlurmdSpoolDir") {
       config.spool = value;
+    } else if (key == "TmpFS") {
+      config.temporary = value;
+    } else if (key == "PMIxCliTmpDirBase" && value != "(null)") {
+      config.pmix_clients = value;
     } else if (key == "PMIxCliTmpDirBase") {
       config.pmix_base = value == "(null)" ? "" : value;
     } else if (key == "TmpFS") {

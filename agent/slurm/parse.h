@@ -44,7 +44,8 @@ struct SlurmConfig {
   uint16_t controller_port = 6817;
   std::string munge_socket;  // from AuthInfo; empty: munge's default
   int unkillable_step_timeout = 0;
-  std::string spool;  // SlurmdSpoolDir as configured, see slurm/spool.h
+  std::string spool;                     // SlurmdSpoolDir as configured, see slurm/spool.h
+  std::string pmix_clients, temporary;  // PMIxCliTmpDirBase and TmpFS as configured
   std::string pmix_base, tmp_fs = "/tmp";  // PMIxCliTmpDirBase (empty: not set) and TmpFS, as configured
 };
 SlurmConfig parse_config(std::string_view text);

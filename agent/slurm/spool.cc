@@ -9,6 +9,17 @@ namespace mm::agent {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// spmix_appdir_UID_JOB.STEP
+bool is_client_folder(const std::string& name, const std::string& job) {
+  const std::string prefix = "spmix_appdir_";
+  const size_t after_uid = name.find_first_not_of("0123456789", prefix.size());
+  return name.starts_with(prefix) && after_uid != std::string::npos && name.substr(after_uid).starts_with("_" + job + ".");
+}
+
+}  // namespace
+
 std::string spool_folder(const std::string& configured, const std::string& node, const std::string& host) {
   std::string out;
   for (size_t i = 0; i < configured.size(); ++i) {
@@ -34,7 +45,7 @@ int remove_pmix_leftovers(const std::string& folder, const std::string& job) {
     const size_t appdir = name.starts_with("spmix_appdir_") ? name.find('_', 13) : std::string::npos;
     const bool of_clients = appdir != std::string::npos && name.compare(appdir + 1, job.size() + 1, job + ".") == 0;
     if ((of_clients && type == fs::file_type::directory) || (name.starts_with("stepd.slurm.pmix." + job + ".") && type == fs::file_type::socket) ||
-        (name.starts_with("pmix." + job + ".") && type == fs::file_type::directory))
+        ((name.starts_with("pmix." + job + ".") || is_client_folder(name, job)) && type == fs::file_type::directory))
       found.push_back(entry->path());
   }
   int removed = 0;
