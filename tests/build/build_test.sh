@@ -3,7 +3,8 @@
 # The build itself: nothing is built twice, what is installed is what uninstall removes, and an admin's configuration survives both.
 set -u
 cd "$(dirname "$0")/../.."
-export BUILD=${BUILD:-build}
+BUILD=$(realpath --relative-to=. "${BUILD:-build}")  # as make was given it: the dependency files hold these names
+export BUILD
 passed=0 failed=0
 case_is() { # NAME STATUS [TEXT]
   if [ "$2" -eq 0 ]; then passed=$((passed + 1)); echo "ok   $1"; else failed=$((failed + 1)); echo "FAIL $1${3:+: $3}"; fi
