@@ -27,8 +27,12 @@ void Ranks::look_for_hangs() {
       for (const auto& [rank, task] : step.tasks) {
         if (task.ended || !task.progress.reports()) continue;
         any = true;
-        const auto limit = hang_limit(task.progress, step.hang_timeout);
-        overdue = overdue || (limit && idle_seconds(task.progress, now) > *limit);
+        const double idle = idle_seconds(task.progress, now);
+        const auto limit = hang_limit(task.progress, step.hang_timeout), if_stopped = stopped_limit(task.progress, step.hang_timeout);
+        overdue = overdue || (limit && idle > *limit);
+        if (overdue || !if_stopped || idle <= *if_stopped) continue;
+        const auto stat = process_stat(task.process.pid);
+        overdue = stat && is_stopped(stat->state);
       }
       const std::string name = job_id + "/" + step_id;
       if (!overdue || step.hang_reported || step.killed || !c_.may_judge() || now < next_hang_report_[name]) continue;
@@ -61,9 +65,11 @@ KeyValues Ranks::states(const std::string& job, const std::string& step_id) cons
   for (const auto& [rank, task] : step.tasks) {
     if (task.ended) continue;
     const auto stat = process_stat(task.process.pid);
+    const bool stopped = stat && is_stopped(stat->state);
+    const auto limit = stopped ? stopped_limit(task.progress, step.hang_timeout) : hang_limit(task.progress, step.hang_timeout);
     lines += fmt::format("{} {} {} {:.3f} {:.3f} {}\n", rank, task.progress.phase.empty() ? "-" : task.progress.phase, task.progress.step,
                          task.progress.reports() ? idle_seconds(task.progress, Clock::now()) : 0.0,
-                         hang_limit(task.progress, step.hang_timeout).value_or(0), stat ? stat->state : '?');
+                         limit.value_or(0), stat ? stat->state : '?');
   }
   return {{"OK", "1"}, {"RANKS", lines}};
 }

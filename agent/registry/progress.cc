@@ -54,17 +54,24 @@ std::optional<double> hang_limit(const Progress& p, double given) {
   return std::max(least_learnt_limit, 10 * median(p.step_seconds));
 }
 
+std::optional<double> stopped_limit(const Progress& p, double given) {
+  const auto limit = hang_limit(p, given);
+  return limit ? std::optional<double>(std::min(*limit, given > 0 ? given : least_learnt_limit)) : std::nullopt;
+}
+
+bool is_stopped(char process_state) { return process_state == 'T' || process_state == 't'; }
+
 std::optional<HangVerdict> judge_hang(const std::vector<RankState>& all) {
   std::vector<const RankState*> ranks;
   for (const RankState& r : all)
     if (r.limit > 0) ranks.push_back(&r);
-  // A stopped process makes no progress, whatever its phase allows.
-  const auto stopped = [](const RankState* r) { return r->state == 'T' || r->state == 't'; };
+  const auto stopped = [](const RankState* r) { return is_stopped(r->state); };
+  const bool cause_is_plain = std::any_of(ranks.begin(), ranks.end(), [&](const RankState* r) { return stopped(r) && r->idle > r->limit; });
   bool overdue = false;
   for (const RankState* r : ranks) {
     overdue = overdue || r->idle > r->limit;
     const bool slow_phase = !r->phase.empty() && r->phase != "train";
-    if (slow_phase && r->idle <= r->limit && !stopped(r)) return std::nullopt;
+    if (slow_phase && r->idle <= r->limit && !stopped(r) && !cause_is_plain) return std::nullopt;
   }
   if (!overdue) return std::nullopt;
 

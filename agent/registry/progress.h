@@ -34,6 +34,9 @@ void update(Progress& progress, const KeyValues& message, TimePoint now);
 // work). In PHASE=train: `given` where that is positive, else ten times the median of its own step times and at least 10 s, once it has
 // three of them. Otherwise 10 minutes.
 std::optional<double> hang_limit(const Progress& progress, double given);
+// The same for a rank whose process is stopped (state T), which makes no progress in any phase: `given` where that is positive, else 10 s.
+std::optional<double> stopped_limit(const Progress& progress, double given);
+bool is_stopped(char process_state);
 
 // A rank at the moment that a hang is suspected.
 struct RankState {
@@ -53,7 +56,8 @@ struct HangVerdict {
   std::string evidence;
 };
 
-// Which rank holds the step up. Nothing while any rank is still within its limit: its peers may be waiting for it.
+// Which rank holds the step up. Nothing while any rank is still within its limit: its peers may be waiting for it. A stopped rank that is
+// beyond its limit is the cause whatever the others do.
 // The cause is, in this order: a stopped rank, the one that has finished fewest steps, one in uninterruptible sleep, the longest idle.
 std::optional<HangVerdict> judge_hang(const std::vector<RankState>& ranks);
 

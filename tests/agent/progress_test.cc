@@ -89,6 +89,21 @@ TEST(Hang, WaitsForARankThatMayTakeLonger) {
   EXPECT_EQ(v->rank, 0);
 }
 
+TEST(Hang, AStoppedRankIsTheCauseEvenWhileAllSave) {
+  RankState stopped = rank(1, 8, 7, 'T', "save");
+  stopped.limit = 6;
+  const auto v = judge_hang({rank(0, 8, 7, 'S', "save"), stopped, rank(2, 8, 7, 'S', "save")});
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->rank, 1);
+  Progress p;
+  p.phase = "save";
+  EXPECT_EQ(hang_limit(p, 6), 600);
+  EXPECT_EQ(stopped_limit(p, 6), 6);
+  EXPECT_EQ(stopped_limit(p, 0), 10);
+  p.phase = "end";
+  EXPECT_FALSE(stopped_limit(p, 6));
+}
+
 TEST(Hang, NobodyOverdueIsNoHang) {
   EXPECT_FALSE(judge_hang({rank(0, 8, 9, 'T'), rank(1, 8, 9)}));
   EXPECT_FALSE(judge_hang({}));
