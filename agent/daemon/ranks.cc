@@ -279,7 +279,7 @@ int Ranks::tear_down(Job& job) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   const SlurmConfig& slurm = c_.slurm_config;
-  for (const std::string& folder : {slurm.spool, slurm.pmix_base.empty() ? slurm.tmp_fs : slurm.pmix_base})
+  for (const std::string& folder : {slurm.spool, slurm.pmix_clients.empty() ? slurm.temporary : slurm.pmix_clients})
     remove_pmix_leftovers(spool_folder(folder, c_.node, host), job.id);
   return killed;
 }

@@ -129,10 +129,6 @@ SlurmConfig parse_config(std::string_view text) {
       config.temporary = value;
     } else if (key == "PMIxCliTmpDirBase" && value != "(null)") {
       config.pmix_clients = value;
-    } else if (key == "PMIxCliTmpDirBase") {
-      config.pmix_base = value == "(null)" ? "" : value;
-    } else if (key == "TmpFS") {
-      config.tmp_fs = value;
     } else if (key == "AuthInfo") {
       const size_t at = value.find("socket=");
       if (at != std::string_view::npos) config.munge_socket = value.substr(at + 7, value.substr(at + 7).find_first_of(", "));

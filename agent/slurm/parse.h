@@ -46,7 +46,6 @@ struct SlurmConfig {
   int unkillable_step_timeout = 0;
   std::string spool;                     // SlurmdSpoolDir as configured, see slurm/spool.h
   std::string pmix_clients, temporary;  // PMIxCliTmpDirBase and TmpFS as configured
-  std::string pmix_base, tmp_fs = "/tmp";  // PMIxCliTmpDirBase (empty: not set) and TmpFS, as configured
 };
 SlurmConfig parse_config(std::string_view text);
 

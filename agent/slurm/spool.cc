@@ -42,9 +42,7 @@ int remove_pmix_leftovers(const std::string& folder, const std::string& job) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     const fs::file_type type = entry->symlink_status(error).type();
-    const size_t appdir = name.starts_with("spmix_appdir_") ? name.find('_', 13) : std::string::npos;
-    const bool of_clients = appdir != std::string::npos && name.compare(appdir + 1, job.size() + 1, job + ".") == 0;
-    if ((of_clients && type == fs::file_type::directory) || (name.starts_with("stepd.slurm.pmix." + job + ".") && type == fs::file_type::socket) ||
+    if ((name.starts_with("stepd.slurm.pmix." + job + ".") && type == fs::file_type::socket) ||
         ((name.starts_with("pmix." + job + ".") || is_client_folder(name, job)) && type == fs::file_type::directory))
       found.push_back(entry->path());
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a killed slurmstepd leaves behind: in slurmd's spool folder the socket of its PMIx server, stepd.slurm.pmix.JOB.STEP, and that server's
-// folder, pmix.JOB.STEP; in PMIxCliTmpDirBase, else TmpFS, the folder of its clients, spmix_appdir_UID_JOB.STEP. Only a stepd that ends by itself removes them; a requeued run begins with step 0 again and would fail: "Cannot bind() UNIX
-// socket: Address already in use", "Cannot create server lib tmpdir: File exists".
+// What a killed slurmstepd leaves behind: in slurmd's spool folder the socket of its PMIx server, stepd.slurm.pmix.JOB.STEP, and that
+// server's folder, pmix.JOB.STEP; in PMIxCliTmpDirBase, else TmpFS, the folder of its clients, spmix_appdir_UID_JOB.STEP. Only a stepd that
+// ends by itself removes them; a requeued run begins with step 0 again and would fail: "Cannot bind() UNIX socket: Address already in use",
+// "Cannot create server lib tmpdir: File exists".
 #pragma once
 
 #include <string>
