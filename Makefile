@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# mm-train: one non-recursive makefile. Every folder has a module.mk that declares what it holds with three calls:
+# mm-train: one non-recursive makefile. Every folder has a module.mk that declares what it holds with four calls:
 #
 #   $(call library,NAME,SOURCES,PACKAGES)              -> $(BUILD)/lib/NAME.a
 #   $(call program,NAME,SOURCES,LIBRARIES,PACKAGES)    -> $(BUILD)/NAME
 #   $(call unit_test,NAME,SOURCES,LIBRARIES,PACKAGES)  -> $(BUILD)/tests/NAME, run by `make check`
+#   $(call test_tool,NAME,SOURCES,LIBRARIES,PACKAGES)  -> $(BUILD)/tests/NAME, called by tests
 #
 # SOURCES are paths from here, LIBRARIES are names of our libraries in link order (users before what they use), PACKAGES are
 # names from the table in tools/packages.mk. Flags for one source: $(BUILD)/obj/PATH.o: CXXFLAGS += ...
@@ -34,9 +35,11 @@ CC := gcc
 AR := ar
 MPICXX ?= mpicxx
 OPT ?= -O2
+# Line tables are enough for a backtrace; for a debugger: make DEBUG=-g
+DEBUG ?= -g1
 WARN := -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual -Werror
 CPPFLAGS += -I. -DMM_VERSION='"$(VERSION)"' -D_GNU_SOURCE
-CXXFLAGS += -std=c++20 $(OPT) -g -fPIC -pthread -fno-plt -fvisibility=hidden $(WARN)
+CXXFLAGS += -std=c++20 $(OPT) $(DEBUG) -fPIC -pthread -fno-plt -fvisibility=hidden $(WARN)
 LDFLAGS += -pthread
 ifneq ($(SAN),)
 CXXFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -54,10 +57,11 @@ ifeq ($(filter deps clean help format check demo,$(MAKECMDGOALS)),)
 include $(BUILD)/packages.mk
 endif
 
-# ---------------------------------------------------------------- the three calls
+# ---------------------------------------------------------------- the four calls
 LIBRARIES :=
 PROGRAMS :=
 UNIT_TESTS :=
+TEST_TOOLS :=
 OBJECTS :=
 FORMAT := $(wildcard */*.h */*.cc */*/*.h */*/*.cc */*/*/*.h */*/*/*.cc)
 
@@ -92,6 +96,11 @@ define unit_test_rule
 UNIT_TESTS += $(BUILD)/tests/$(1)
 $(call link_rule,$(1),$(2),$(3),$(sort $(4) gtest),$(BUILD)/tests/$(1))
 endef
+define test_tool_rule
+TEST_TOOLS += $(BUILD)/tests/$(1)
+$(call link_rule,$(1),$(2),$(3),$(4),$(BUILD)/tests/$(1))
+endef
+test_tool = $(eval $(call test_tool_rule,$(strip $(1)),$(2),$(strip $(3)),$(strip $(4))))
 unit_test = $(eval $(call unit_test_rule,$(strip $(1)),$(2),$(strip $(3)),$(strip $(4))))
 
 include common/module.mk checkpoint/module.mk trainer/module.mk agent/module.mk spank_plugin/module.mk tests/module.mk
@@ -107,7 +116,7 @@ $(LIBRARIES):
 	@echo "  AR    $@"
 	@rm -f $@; $(AR) rcs $@ $(filter %.o,$^)
 
-$(PROGRAMS) $(UNIT_TESTS):
+$(PROGRAMS) $(UNIT_TESTS) $(TEST_TOOLS):
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	@$(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(LINK) -Wl,--end-group $(call flags_of,LIBS,$(PACKAGES)) -o $@
@@ -116,7 +125,7 @@ $(PROGRAMS) $(UNIT_TESTS):
 
 all: $(PROGRAMS) $(BUILD)/spank_mm_train.so $(BUILD)/compile_commands.json
 .PHONY: unit-tests
-unit-tests: $(UNIT_TESTS)
+unit-tests: $(UNIT_TESTS) $(TEST_TOOLS)
 
 $(BUILD)/compile_commands.json: Makefile $(wildcard */module.mk)
 	@tools/compile-commands $(CXX) '$(CPPFLAGS) $(CXXFLAGS)' $(patsubst $(BUILD)/obj/%.o,%.cc,$(sort $(OBJECTS))) >$@

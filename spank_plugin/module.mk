@@ -10,7 +10,7 @@ $(call library,spank_logic,$(spank_logic),fmt)
 
 $(BUILD)/obj/plugin/%.o: CPPFLAGS += -DFMT_HEADER_ONLY
 $(BUILD)/obj/plugin/%.o: PACKAGES := toml
-$(BUILD)/obj/plugin/%.o: %.cc $(BUILD)/packages.mk
+$(BUILD)/obj/plugin/%.o: %.cc | $(BUILD)/packages.mk
 	@mkdir -p $(@D)
 	@echo "  CXX   $< (plugin)"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(call flags_of,CFLAGS,$(PACKAGES)) -MMD -MP -c $< -o $@
