@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "common/error.h"
@@ -42,10 +43,12 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"parallel.backend", &job.parallel.backend, 0, 0, {"auto", "cpu", "cuda"}},
       {"parallel.dtype", &job.parallel.dtype, 0, 0, {"float64", "float32", "bfloat16"}},
       {"parallel.threads", &job.parallel.threads, 0, 1024},
-      {"parallel.schedule", planned},
-      {"parallel.virtual", planned},
-      {"parallel.encoder", planned},
-      {"parallel.recompute", planned},
+      {"parallel.schedule", &job.parallel.schedule, 0, 0, {"auto", "1f1b", "interleaved", "gpipe"}},
+      {"parallel.virtual", &job.parallel.virtual_stages, 1, 1024},
+      {"parallel.encoder", [&job](const std::string&) { job.parallel.encoder_tp = job.parallel.encoder_dp = 0; }, 0, 0, {"colocated"}},
+      {"parallel.encoder.tp", &job.parallel.encoder_tp, 1, 65536},
+      {"parallel.encoder.dp", &job.parallel.encoder_dp, 1, 65536},
+      {"parallel.recompute", &job.parallel.recompute, 0, 0, {"none", "full"}},
       {"optim.lr", &job.optim.lr, 1e-300, 1e6},
       {"optim.min_lr_ratio", &job.optim.min_lr_ratio, -0.0, 1},
       {"optim.warmup", &job.optim.warmup, 0, many},
@@ -53,10 +56,10 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"optim.betas", &job.optim.betas, 0, 1},
       {"optim.eps", &job.optim.eps, 1e-300, 1},
       {"optim.clip", &job.optim.clip, 0, 1e300},
-      {"optim.z_loss", planned},
-      {"optim.label_smoothing", planned},
-      {"optim.lr_scale", planned},
-      {"optim.skip_nonfinite", planned},
+      {"optim.z_loss", &job.optim.z_loss, 0, 1e6},
+      {"optim.label_smoothing", &job.optim.label_smoothing, 0, 1},
+      {"optim.lr_scale", &job.optim.lr_scale, 0, 1e6},
+      {"optim.skip_nonfinite", &job.optim.skip_nonfinite},
       {"checkpoint.every", &job.checkpoint.every},
       {"checkpoint.keep", &job.checkpoint.keep, 2, 1 << 20},
       {"checkpoint.tiers", planned},
@@ -72,8 +75,10 @@ std::vector<TomlKey> keys_of(Job& job) {
 void check(const Job& job) {
   save_every(job);
   hang_timeout_seconds(job);
+  pipeline(job);
   if (job.optim.betas.size() != 2 || job.optim.betas[0] >= 1 || job.optim.betas[1] >= 1)
     throw usage_error(fmt::format("{}: optim.betas must be two numbers below 1", job.file));
+  if (job.optim.label_smoothing >= 1) throw usage_error(job.file + ": optim.label_smoothing = 1 leaves nothing of the label");
 }
 
 // "12 min" -> 12 and "min"; throws where it does not start with a positive number.
@@ -113,6 +118,22 @@ double hang_timeout_seconds(const Job& job) {
   const auto [value, unit] = number_and_unit(job.recovery.hang_timeout, where);
   if (!unit.empty() && unit != "s") throw usage_error(fmt::format("{}: unknown unit \"{}\"; it is in seconds", where, unit));
   return value;
+}
+
+Pipeline pipeline(const Job& job) {
+  const auto& p = job.parallel;
+  if (p.virtual_stages > 1 && p.schedule != "auto" && p.schedule != "interleaved")
+    throw usage_error(fmt::format("{}: parallel.virtual = {} is for parallel.schedule = \"interleaved\", not \"{}\"", job.file,
+                                  p.virtual_stages, p.schedule));
+  if (p.pp == 1) return {"1f1b", 1};
+  const bool interleaved = p.virtual_stages > 1 || (p.schedule == "interleaved" && p.virtual_stages == 0);
+  if (interleaved) return {"interleaved", std::max(2, p.virtual_stages)};
+  return {p.schedule == "gpipe" ? "gpipe" : "1f1b", 1};
+}
+
+int encoder_ranks(const Job& job) {
+  const int tp = job.parallel.encoder_tp, dp = job.parallel.encoder_dp;
+  return tp == 0 && dp == 0 ? 0 : std::max(tp, 1) * std::max(dp, 1);
 }
 
 Job load_job(const std::string& path, const std::vector<std::string>& assignments) {
@@ -164,7 +185,10 @@ Spec parse_spec(const std::string& spec) {
 }
 
 Layout job_layout(const Job& job, int tasks) {
-  const Layout layout = layout_for(job.parallel.tp, job.parallel.cp, job.parallel.pp, tasks);
+  const int encoder = encoder_ranks(job);
+  if (encoder >= tasks)
+    throw usage_error(fmt::format("{}: parallel.encoder takes {} ranks of {}: none is left for the decoder", job.file, encoder, tasks));
+  const Layout layout = layout_for(job.parallel.tp, job.parallel.cp, job.parallel.pp, tasks - encoder);
   if (!job.data.shards.empty() && job.data.global_batch % layout.dp != 0)
     throw usage_error(fmt::format("{}: dp {} ({} tasks) does not divide data.global_batch {}", job.file, layout.dp, tasks, job.data.global_batch));
   return layout;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,11 @@ struct Job {
   } data;
   struct {
     int tp = 1, pp = 1, cp = 1, zero = 1;
-    int64_t micro_batch = 0;  // 0: the rank's whole share
+    int64_t micro_batch = 0;             // 0: the rank's whole share
+    std::string schedule = "auto";       // auto | 1f1b | interleaved | gpipe; see pipeline()
+    int virtual_stages = 0;              // key virtual: chunks of layers of a rank; 0: as the schedule says
+    int encoder_tp = 0, encoder_dp = 0;  // key encoder: the encoder's own ranks; 0 and 0: colocated with the first stage
+    std::string recompute = "none";      // none | full: keep a layer's input alone
     std::string backend = "auto";
     std::string dtype = "float32";  // float64 | float32
     int threads = 0;                // compute threads of a rank; 0: the CPUs that it may use
@@ -46,6 +51,9 @@ struct Job {
     std::vector<double> betas = {0.9, 0.95};
     double eps = 1e-8;
     double clip = 1.0;  // 0: none
+    double z_loss = 0, label_smoothing = 0;
+    std::map<std::string, double> lr_scale;  // glob pattern of tensor names -> factor; those that match multiply
+    bool skip_nonfinite = false;             // go on without the update of a step whose loss or gradient is not finite
   } optim;
   struct {
     std::string every = "100";  // steps, "2 epochs", "10 min"
@@ -72,6 +80,15 @@ SaveEvery save_every(const Job& job);
 // 0 where it is "auto".
 double hang_timeout_seconds(const Job& job);
 
+// The pipeline's schedule: 1f1b, interleaved where a rank has several chunks, or gpipe. Without a pipeline it is 1f1b with one chunk.
+struct Pipeline {
+  std::string schedule;
+  int chunks = 1;
+};
+Pipeline pipeline(const Job& job);
+// Ranks that run nothing but the encoder; they come after those of the layout.
+int encoder_ranks(const Job& job);
+
 // Reads and checks the file, then applies the assignments ("section.key=value") in order. Throws a usage Error.
 Job load_job(const std::string& path, const std::vector<std::string>& assignments = {});
 // What `--mm-train=SPEC` means. A job file, or "key=value,..." with keys of [parallel], of [recovery] or "section.key", or "auto", or "off".
@@ -81,8 +98,8 @@ struct Spec {
 };
 Spec parse_spec(const std::string& spec);
 
-// The layout of `tasks` ranks. Throws a usage Error with the numbers where they do not fit, also where dp does not divide the global batch
-// of a job that has a file.
+// The layout of `tasks` ranks, less the encoder's own. Throws a usage Error with the numbers where they do not fit, also where dp does not
+// divide the global batch of a job that has a file.
 Layout job_layout(const Job& job, int tasks);
 
 }  // namespace mm

@@ -105,6 +105,21 @@ struct Assign {
       check_number(key, target->back(), where);
     }
   }
+  void operator()(std::map<std::string, double>* target) const {
+    if (!node.is_table()) throw wrong("a table of numbers");
+    target->clear();
+    for (const auto& [name, item] : *node.as_table()) {
+      if (!item.is_number()) throw wrong("a table of numbers");
+      const double value = *item.value<double>();
+      check_number(key, value, where);
+      (*target)[std::string(name.str())] = value;
+    }
+  }
+  void operator()(const std::function<void(const std::string&)>& target) const {
+    std::string value;
+    (*this)(&value);
+    target(value);
+  }
   void operator()(std::monostate) const { throw usage_error(fmt::format("{}: {}: this version does not support it", where, key.name)); }
 };
 
@@ -117,12 +132,16 @@ void assign(const std::string& name, const toml::node& node, const std::string& 
   throw usage_error(fmt::format("{}: unknown key {}; the nearest known one is {}", where, name, nearest_name(name, known)));
 }
 
-void walk(const toml::table& table, const std::string& prefix, const std::string& file, const std::vector<TomlKey>& keys) {
-  for (const auto& [key, node] : table) {
-    const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
-    if (node.is_table()) walk(*node.as_table(), name, file, keys);
-    else assign(name, node, file, keys);
-  }
+bool takes_table(const std::string& name, const std::vector<TomlKey>& keys) {
+  return std::ranges::any_of(keys, [&](const TomlKey& key) {
+    return key.name == name && (std::holds_alternative<std::map<std::string, double>*>(key.target) || std::holds_alternative<std::monostate>(key.target));
+  });
+}
+
+void walk(const toml::node& node, const std::string& name, const std::string& file, const std::vector<TomlKey>& keys) {
+  if (!node.is_table() || takes_table(name, keys)) return assign(name, node, file, keys);
+  for (const auto& [key, inner] : *node.as_table())
+    walk(inner, name.empty() ? std::string(key.str()) : name + "." + std::string(key.str()), file, keys);
 }
 
 }  // namespace
@@ -161,7 +180,7 @@ void set_toml_key(const std::string& assignment, const std::vector<TomlKey>& key
   }
   if (table.size() != 1) throw usage_error(fmt::format("{}: more than one value", assignment));
   // A bare word that TOML reads as something else (a date, say) still suits a string key.
-  assign(name, *table.get("value"), assignment, keys);
+  walk(*table.get("value"), name, assignment, keys);
 }
 
 }  // namespace mm

@@ -100,6 +100,45 @@ TEST_F(JobFile, LayoutMustFitTasksAndBatch) {
   EXPECT_THROW(job_layout(job, 8), Error);  // dp 4 does not divide 6
 }
 
+TEST_F(JobFile, PipelineIsWhatScheduleAndVirtualSay) {
+  const auto of = [&](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), "parallel.pp=4");
+    const Pipeline p = pipeline(load_job(write(least_), sets));
+    return p.schedule + " " + std::to_string(p.chunks);
+  };
+  EXPECT_EQ(of({}), "1f1b 1");
+  EXPECT_EQ(of({"parallel.virtual=3"}), "interleaved 3");
+  EXPECT_EQ(of({"parallel.schedule=interleaved"}), "interleaved 2");
+  EXPECT_EQ(of({"parallel.schedule=interleaved", "parallel.virtual=1"}), "1f1b 1");
+  EXPECT_EQ(of({"parallel.schedule=gpipe"}), "gpipe 1");
+  EXPECT_EQ(of({"parallel.schedule=interleaved", "parallel.pp=1"}), "1f1b 1");
+  EXPECT_NE(error_of(least_, {"parallel.schedule=gpipe", "parallel.virtual=2"}).find("parallel.virtual = 2"), std::string::npos);
+  EXPECT_NE(error_of(least_, {"parallel.schedule=zigzag"}).find("1f1b"), std::string::npos);
+}
+
+TEST_F(JobFile, EncoderIsColocatedOrHasItsOwnRanks) {
+  const std::string own = least_ + "[parallel]\nencoder = {tp = 2, dp = 3}\n";
+  EXPECT_EQ(encoder_ranks(load_job(write(least_))), 0);
+  EXPECT_EQ(encoder_ranks(load_job(write(own))), 6);
+  EXPECT_EQ(encoder_ranks(load_job(write(own), {"parallel.encoder=colocated"})), 0);
+  EXPECT_EQ(encoder_ranks(load_job(write(least_), {"parallel.encoder={dp = 2}"})), 2);
+  EXPECT_EQ(encoder_ranks(load_job(write(least_), {"parallel.encoder.tp=4"})), 4);
+  EXPECT_NE(error_of(least_ + "[parallel]\nencoder = {pp = 2}\n").find("parallel.encoder.tp"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[parallel]\nencoder = \"apart\"\n").find("colocated"), std::string::npos);
+  Job job = load_job(write(own), {"parallel.tp=2"});
+  EXPECT_EQ(job_layout(job, 14).dp, 4);
+  EXPECT_THROW(job_layout(job, 6), Error);
+}
+
+TEST_F(JobFile, LearningRateFactorsAreATableOfPatterns) {
+  const Job job = load_job(write(least_ + "[optim.lr_scale]\n\"vision_tower.*\" = 0.1\n\"*.bias\" = 0\n"));
+  EXPECT_EQ(job.optim.lr_scale, (std::map<std::string, double>{{"*.bias", 0}, {"vision_tower.*", 0.1}}));
+  EXPECT_EQ(load_job(write(least_), {"optim.lr_scale={\"a.b\" = 2}"}).optim.lr_scale.at("a.b"), 2);
+  EXPECT_NE(error_of(least_ + "[optim]\nlr_scale = 3\n").find("table"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[optim.lr_scale]\nx = -1\n").find("outside"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[optim]\nlabel_smoothing = 1.0\n").find("label_smoothing"), std::string::npos);
+}
+
 TEST(LayoutTest, RanksAndCoordinatesAreInverse) {
   const Layout layout = layout_for(2, 3, 2, 48);
   EXPECT_EQ(layout.dp, 4);

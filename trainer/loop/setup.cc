@@ -23,6 +23,12 @@ void check_supported(const Job& job) {
   if (job.parallel.pp > 1) refuse(fmt::format("parallel.pp = {}", job.parallel.pp));
   if (job.parallel.cp > 1) refuse(fmt::format("parallel.cp = {}", job.parallel.cp));
   if (job.parallel.zero > 1) refuse(fmt::format("parallel.zero = {}", job.parallel.zero));
+  if (encoder_ranks(job) > 0) refuse("parallel.encoder on its own ranks");
+  if (job.parallel.recompute != "none") refuse(fmt::format("parallel.recompute = \"{}\"", job.parallel.recompute));
+  if (job.optim.z_loss > 0) refuse(fmt::format("optim.z_loss = {}", job.optim.z_loss));
+  if (job.optim.label_smoothing > 0) refuse(fmt::format("optim.label_smoothing = {}", job.optim.label_smoothing));
+  if (!job.optim.lr_scale.empty()) refuse("optim.lr_scale");
+  if (job.optim.skip_nonfinite) refuse("optim.skip_nonfinite");
   if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
   if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
 }
