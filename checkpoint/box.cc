@@ -114,6 +114,14 @@ std::vector<Box> boxes_of_range(const Extents& global_shape, int64_t begin, int6
   return out;
 }
 
+std::vector<Box> boxes_of_slice_range(const Box& slice, int64_t begin, int64_t end) {
+  std::vector<Box> out = boxes_of_range(slice.shape, begin, end);
+  for (Box& b : out) {
+    for (size_t d = 0; d < b.offset.size(); ++d) b.offset[d] += slice.offset.at(d);
+  }
+  return out;
+}
+
 bool lies_within(const Box& box, const Extents& global_shape) {
   if (box.offset.size() != global_shape.size() || box.shape.size() != global_shape.size()) return false;
   for (size_t d = 0; d < global_shape.size(); ++d) {

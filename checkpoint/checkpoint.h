@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ std::string name_of(DType);
 using Extents = std::vector<int64_t>;
 
 // A box of a tensor in memory: contiguous and row-major within the box. All of one name and role agree in dtype and global
-// shape; the boxes of all ranks together cover the tensor, without overlap. A 0-d tensor has empty extents and one element.
+// shape. At a save the boxes of all ranks together cover the tensor; two of them are the same box (a replica, which one of its
+// ranks writes) or do not overlap. At a load they may be any. A 0-d tensor has empty extents and one element.
 struct Box {
   Extents offset, shape;  // in elements; same rank as the global shape
 };
@@ -31,6 +33,9 @@ int64_t elements(const Extents& shape);
 // The boxes that make up elements [begin, end) of the flattened tensor, in order; at most 2 * rank - 1 of them. Of a tensor
 // without elements it is the whole, empty as it is, so that a save records that the tensor exists.
 std::vector<Box> boxes_of_range(const Extents& global_shape, int64_t begin, int64_t end);
+// The same of a flattened slice: elements [begin, end) of what lies in `slice`, as boxes of the whole tensor. So a rank that
+// keeps a flat part (ZeRO) of its rows or columns (tensor parallel) shows it with the slice's offset and shape.
+std::vector<Box> boxes_of_slice_range(const Box& slice, int64_t begin, int64_t end);
 
 struct ConstView {
   std::string name;  // any UTF-8, slashes too
@@ -80,12 +85,13 @@ struct StepInfo {
   bool bad = false;  // a load has marked it
 };
 
-struct Manifest;  // checkpoint/manifest.h
+class Owners;  // checkpoint/owners.h
 
 class RunFolder {
  public:
   // Opens RUN, making RUN/checkpoints where `create`. Errors name the folder.
   RunFolder(std::string run, bool create);
+  ~RunFolder();
   // Committed steps, newest first. Private and foreign names are ignored.
   std::vector<StepInfo> list() const;
   const std::string& path() const { return checkpoints_; }
@@ -111,6 +117,7 @@ class RunFolder {
 
  private:
   std::string checkpoints_;
+  std::unique_ptr<Owners> owners_;
 };
 
 }  // namespace mm::checkpoint

@@ -4,7 +4,7 @@
 //  1. Rank 0 names the writer (64 random bits), removes the private folders that dead writers left, and makes
 //  .step-NNNNNNN.WRITER. A stale
 //     writer thus loses its folder: it cannot collide with us, and its own rename fails.
-//  2. Each rank builds the HDF5 structure of its file in memory, creates the file and reserves its space (a full disk shows
+//  2. The ranks agree which of them writes a box that several of them show (checkpoint/owners.h). Each rank builds the HDF5 structure of its file in memory, creates the file and reserves its space (a full disk shows
 //  here), streams
 //     the payload block by block (hash, write), writes hashes, index and structure, then fsync and close, then fsync of the
 //     private folder.
@@ -27,6 +27,7 @@
 #include <chrono>
 
 #include "checkpoint/folder.h"
+#include "checkpoint/owners.h"
 #include "checkpoint/step_reader.h"
 #include "common/version.h"
 
@@ -116,8 +117,18 @@ std::string commit(const std::string& checkpoints, const std::string& private_fo
   return std::to_string(manifest.payload());
 }
 
-SaveResult attempt(const std::string& checkpoints, Group& group, int64_t step, const std::vector<ConstView>& tensors,
-                   const Facts& facts) {
+// The views that this rank writes.
+std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std::vector<ConstView>& shown) {
+  const std::vector<bool>& mine = owners.mine(group, shown);
+  std::vector<ConstView> out;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    if (mine[i]) out.push_back(shown[i]);
+  }
+  return out;
+}
+
+SaveResult attempt(const std::string& checkpoints, Group& group, Owners& owners, int64_t step,
+                   const std::vector<ConstView>& shown, const Facts& facts) {
   const bool first = group.rank() == 0;
   const auto failed = [](const std::string& error) { return SaveResult{false, error, 0, 0}; };
 
@@ -125,6 +136,7 @@ SaveResult attempt(const std::string& checkpoints, Group& group, int64_t step, c
   if (const std::string error = first_error({started}); !error.empty()) return failed(error);
   const std::string writer = started.substr(1);
   const std::string private_folder = checkpoints + "/" + private_name(step, writer);
+  const std::vector<ConstView> tensors = without_replicas(owners, group, shown);
 
   const std::vector<std::string> reports = group.all_gather(report_of([&] {
     const Identity identity{writer, step, group.rank(), group.size()};
@@ -146,7 +158,7 @@ SaveResult attempt(const std::string& checkpoints, Group& group, int64_t step, c
 
 SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
   const auto begin = std::chrono::steady_clock::now();
-  SaveResult result = attempt(checkpoints_, group, step, tensors, facts);
+  SaveResult result = attempt(checkpoints_, group, *owners_, step, tensors, facts);
   // Our private folder after a failure; after a commit over an older folder of that name, the older one.
   if (group.rank() == 0) remove_leftovers(checkpoints_);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

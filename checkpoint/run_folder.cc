@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "checkpoint/folder.h"
+#include "checkpoint/owners.h"
 #include "checkpoint/step_reader.h"
 
 namespace mm::checkpoint {
@@ -19,7 +20,7 @@ void make_path(const std::string& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(std::string run, bool create) {
+RunFolder::RunFolder(std::string run, bool create) : owners_(std::make_unique<Owners>()) {
   while (run.size() > 1 && run.back() == '/') run.pop_back();
   checkpoints_ = run + "/checkpoints";
   if (create)
@@ -27,6 +28,8 @@ RunFolder::RunFolder(std::string run, bool create) {
   else if (!io::is_folder(checkpoints_))
     throw usage_error("checkpoint: " + run + ": no run: it has no folder checkpoints");
 }
+
+RunFolder::~RunFolder() = default;
 
 std::vector<StepInfo> RunFolder::list() const {
   return list_steps(checkpoints_);
