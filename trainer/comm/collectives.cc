@@ -1,192 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives, once for every transport. All are direct: each rank exchanges with every other one, so that a rank that is
-// late is seen, and named, by all of them, and never hides behind a neighbour that waits for it.
-//
-// Large vectors go in rounds. In round k every rank sends, to each peer, elements [k C, (k + 1) C) of the part that concerns
-// the peer; C bounds the memory for what is received and has no influence on results.
+// Groups: who is in them, and what they begin.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "common/error.h"
 #include "common/site.h"
-#include "trainer/comm/transport.h"
+#include "trainer/comm/operation.h"
 
 namespace mm::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr size_t round_bytes = 64 << 20;   // received in a round, from all peers together
-constexpr size_t message_bytes = 4 << 20;  // of one message, at most
-constexpr int64_t block = 4096;            // elements that are summed at a time, so that they stay in the cache
-
 class Collectives : public Comm {
  public:
-  explicit Collectives(std::unique_ptr<Transport> transport)
-      : transport_(std::move(transport)),
-        rank_(transport_->rank()),
-        size_(transport_->size()),
-        nodes_(static_cast<size_t>(size_), "?") {
-    nodes_ = all_gather(this_node());
-  }
+  Collectives(std::shared_ptr<Engine> engine, std::shared_ptr<Group> group)
+      : engine_(std::move(engine)), group_(std::move(group)) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  const std::string& node(int of_rank) const override { return nodes_.at(static_cast<size_t>(of_rank)); }
+  int rank() const override { return group_->rank; }
+  int size() const override { return group_->size(); }
+  const std::string& name() const override { return group_->name; }
+  int world_rank(int of_rank) const override { return group_->members.at(static_cast<size_t>(of_rank)); }
+  const std::string& node(int of_rank) const override { return engine_->nodes[static_cast<size_t>(world_rank(of_rank))]; }
 
-  void reduce_scatter(double* data, int64_t n) override { reduce_scatter_of(data, n); }
-  void reduce_scatter(float* data, int64_t n) override { reduce_scatter_of(data, n); }
-  void all_gather_parts(double* data, int64_t n) override { all_gather_parts_of(data, n); }
-  void all_gather_parts(float* data, int64_t n) override { all_gather_parts_of(data, n); }
-
-  std::vector<double> all_reduce(const std::vector<double>& mine) override {
-    const std::vector<double> all = all_gather_equal("all_reduce", mine);
-    std::vector<double> sum(all.begin(), all.begin() + static_cast<ptrdiff_t>(mine.size()));
-    for (size_t r = 1; r < static_cast<size_t>(size_); ++r)
-      for (size_t i = 0; i < mine.size(); ++i) sum[i] += all[r * mine.size() + i];
-    return sum;
+  // The groups of one split share a context, since no two ranks are together in two of them. Every rank of the parent must find
+  // it unused, so it is the highest that one of them would take next.
+  std::unique_ptr<Comm> split(int color, const std::string& name) override {
+    std::vector<int32_t> all(static_cast<size_t>(2 * size()));
+    all[static_cast<size_t>(2 * rank())] = color;
+    all[static_cast<size_t>(2 * rank() + 1)] = engine_->next_context;
+    begin(What::split, Type::i32, all.data(), bounds_of(2 * size(), size())).wait();
+    auto child = std::make_shared<Group>();
+    child->name = name;
+    child->counts->parent = group_->counts;
+    for (int r = 0; r < size(); ++r) {
+      child->context = std::max(child->context, all[static_cast<size_t>(2 * r + 1)]);
+      if (all[static_cast<size_t>(2 * r)] != color) continue;
+      if (r == rank()) child->rank = child->size();
+      child->members.push_back(world_rank(r));
+    }
+    engine_->next_context = child->context + 1;
+    if (color < 0) return nullptr;
+    return std::make_unique<Collectives>(engine_, std::move(child));
   }
 
   std::vector<std::string> all_gather(const std::string& mine) override {
-    const std::vector<uint64_t> sizes = all_gather_equal("all_gather", std::vector<uint64_t>{mine.size()});
-    std::vector<std::string> all(static_cast<size_t>(size_));
-    for (size_t r = 0; r < all.size(); ++r) all[r].resize(sizes[r]);
-    all[static_cast<size_t>(rank_)] = mine;
-    const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
-    for (uint64_t at = 0; at < longest; at += message_bytes) {
-      const auto bytes = [&](int r) {
-        return std::clamp<uint64_t>(sizes[static_cast<size_t>(r)], at, at + message_bytes) - at;
-      };
-      each_peer([&](int peer) {
-        send(peer, mine.data() + at, bytes(rank_));
-        receive(peer, all[static_cast<size_t>(peer)].data() + at, bytes(peer));
-      });
-      exchange("all_gather");
-    }
+    std::vector<double> sizes(static_cast<size_t>(size()));
+    sizes[static_cast<size_t>(rank())] = static_cast<double>(mine.size());
+    all_gather_parts(sizes.data(), size());
+    std::vector<int64_t> bounds(1, 0);
+    for (double bytes : sizes) bounds.push_back(bounds.back() + static_cast<int64_t>(bytes));
+    std::vector<uint8_t> joined(static_cast<size_t>(bounds.back()));
+    std::copy(mine.begin(), mine.end(), joined.begin() + bounds[static_cast<size_t>(rank())]);
+    Comm::all_gather(joined.data(), std::span<const int64_t>(bounds));
+    std::vector<std::string> all;
+    for (size_t r = 0; r < sizes.size(); ++r) all.emplace_back(joined.begin() + bounds[r], joined.begin() + bounds[r + 1]);
     return all;
   }
 
-  void barrier() override { all_gather_equal("barrier", std::vector<uint8_t>{0}); }
+  void barrier() override {
+    std::vector<uint8_t> all(static_cast<size_t>(size()));
+    begin(What::barrier, Type::u8, all.data(), bounds_of(size(), size())).wait();
+  }
+
+  void set_phase(std::string phase, std::chrono::milliseconds deadline) override {
+    engine_->phase = std::move(phase);
+    engine_->deadline = deadline;
+  }
+  uint64_t bytes_sent() const override { return group_->counts->bytes_sent; }
+  double wait_seconds() const override { return group_->counts->wait_seconds; }
+
+  void start_trace() override {
+    engine_->tracing = true;
+    engine_->trace.clear();
+  }
+  std::vector<Traced> take_trace() override { return std::exchange(engine_->trace, {}); }
+
+  void ask_for_nodes() { engine_->nodes = all_gather(this_node()); }
+  void all_on_this_node() { engine_->nodes.assign(engine_->nodes.size(), this_node()); }
+
+ protected:
+  Pending begin(What what, Type type, void* data, std::span<const int64_t> bounds) override {
+    std::shared_ptr<Operation> operation = engine_->operation();
+    operation->begin_collective(group_, what, type, data, bounds);
+    operation->advance();
+    return Pending(std::move(operation));
+  }
+  Pending begin_message(What what, Type type, void* data, int64_t n, int peer, int tag) override {
+    std::shared_ptr<Operation> operation = engine_->operation();
+    operation->begin_message(group_, what, type, data, n, peer, tag);
+    operation->advance();
+    return Pending(std::move(operation));
+  }
 
  private:
-  template <class F>
-  void each_peer(F&& body) {
-    // Every rank starts with another peer, so that they do not all load the same one.
-    for (int k = 1; k < size_; ++k) body((rank_ + k) % size_);
-  }
-  void send(int peer, const void* data, size_t bytes) {
-    if (bytes > 0) out_.push_back({peer, data, bytes});
-  }
-  void receive(int peer, void* data, size_t bytes) {
-    if (bytes > 0) in_.push_back({peer, data, bytes});
-  }
-
-  void exchange(const char* collective) {
-    const Clock::time_point begin = Clock::now();
-    const Outcome outcome = transport_->exchange(out_, in_, tag_++, begin + deadline_);
-    wait_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
-    for (const Outgoing& o : out_) bytes_sent_ += o.bytes;
-    out_.clear();
-    in_.clear();
-    if (!outcome.error.empty())
-      throw Error(exit_status::peer_lost,
-                  fmt::format("comm: {} on rank {}, phase {}: {}", collective, rank_, phase_, outcome.error));
-    if (outcome.late.empty()) return;
-    std::string who;
-    for (int r : outcome.late) who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", r, node(r));
-    throw Error(exit_status::peer_lost,
-                fmt::format("comm: {} on rank {}, phase {}: no answer within {} s from rank {}", collective, rank_, phase_,
-                            std::chrono::duration<double>(deadline_).count(), who));
-  }
-
-  template <class V>
-  std::vector<V> all_gather_equal(const char* collective, const std::vector<V>& mine) {
-    const size_t n = mine.size();
-    std::vector<V> all(n * static_cast<size_t>(size_));
-    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(n * static_cast<size_t>(rank_)));
-    each_peer([&](int peer) {
-      send(peer, mine.data(), n * sizeof(V));
-      receive(peer, all.data() + n * static_cast<size_t>(peer), n * sizeof(V));
-    });
-    if (size_ > 1) exchange(collective);
-    return all;
-  }
-
-  template <class T>
-  int64_t elements_in_round() const {
-    const size_t bytes = std::clamp<size_t>(round_bytes / static_cast<size_t>(size_), 4096, message_bytes);
-    return static_cast<int64_t>(bytes / sizeof(T));
-  }
-
-  template <class T>
-  void reduce_scatter_of(T* data, int64_t n) {
-    if (size_ == 1) return;
-    const Range own = part_of(n, rank_, size_);
-    const int64_t most = elements_in_round<T>();
-    std::vector<T> received(static_cast<size_t>(size_) * static_cast<size_t>(std::min(most, part_of(n, 0, size_).size())));
-    for (int64_t at = 0; at < part_of(n, 0, size_).size(); at += most) {
-      const Range mine = round_of(own, at, most);
-      each_peer([&](int peer) {
-        const Range theirs = round_of(part_of(n, peer, size_), at, most);
-        send(peer, data + theirs.begin, static_cast<size_t>(theirs.size()) * sizeof(T));
-        receive(peer, received.data() + peer * mine.size(), static_cast<size_t>(mine.size()) * sizeof(T));
-      });
-      exchange("reduce_scatter");
-      sum_in_rank_order(data + mine.begin, mine.size(), received.data());
-    }
-  }
-
-  // data[i] = x_0[i] + x_1[i] + ..., where x_rank is data itself and the others lie in `received`.
-  template <class T>
-  void sum_in_rank_order(T* data, int64_t n, const T* received) const {
-    T sum[block];
-    for (int64_t at = 0; at < n; at += block) {
-      const int64_t m = std::min(block, n - at);
-      for (int r = 0; r < size_; ++r) {
-        const T* x = (r == rank_ ? data : received + r * n) + at;
-        if (r == 0)
-          std::copy(x, x + m, sum);
-        else
-          for (int64_t i = 0; i < m; ++i) sum[i] += x[i];
-      }
-      std::copy(sum, sum + m, data + at);
-    }
-  }
-
-  template <class T>
-  void all_gather_parts_of(T* data, int64_t n) {
-    const int64_t most = elements_in_round<T>();
-    for (int64_t at = 0; size_ > 1 && at < part_of(n, 0, size_).size(); at += most) {
-      const Range mine = round_of(part_of(n, rank_, size_), at, most);
-      each_peer([&](int peer) {
-        const Range theirs = round_of(part_of(n, peer, size_), at, most);
-        send(peer, data + mine.begin, static_cast<size_t>(mine.size()) * sizeof(T));
-        receive(peer, data + theirs.begin, static_cast<size_t>(theirs.size()) * sizeof(T));
-      });
-      exchange("all_gather");
-    }
-  }
-
-  static Range round_of(Range part, int64_t at, int64_t most) {
-    return {std::min(part.end, part.begin + at), std::min(part.end, part.begin + at + most)};
-  }
-
-  std::unique_ptr<Transport> transport_;
-  const int rank_, size_;
-  std::vector<std::string> nodes_;
-  uint64_t tag_ = 0;
-  std::vector<Outgoing> out_;
-  std::vector<Incoming> in_;
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Group> group_;
 };
 
-class SelfTransport : public Transport {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  Outcome exchange(std::span<const Outgoing>, std::span<const Incoming>, uint64_t, Clock::time_point) override { return {}; }
-};
+std::unique_ptr<Collectives> world_over(std::unique_ptr<Transport> transport) {
+  auto group = std::make_shared<Group>();
+  group->name = "world";
+  group->rank = transport->rank();
+  group->members.resize(static_cast<size_t>(transport->size()));
+  std::iota(group->members.begin(), group->members.end(), 0);
+  return std::make_unique<Collectives>(std::make_shared<Engine>(std::move(transport)), std::move(group));
+}
 
 }  // namespace
 
@@ -196,12 +116,22 @@ Range part_of(int64_t n, int rank, int ranks) {
   return {begin, begin + each + (rank < longer ? 1 : 0)};
 }
 
-std::unique_ptr<Comm> comm_over(std::unique_ptr<Transport> transport) {
-  return std::make_unique<Collectives>(std::move(transport));
+std::vector<int64_t> bounds_of(int64_t n, int ranks) {
+  std::vector<int64_t> bounds(static_cast<size_t>(ranks) + 1, n);
+  for (int r = 0; r < ranks; ++r) bounds[static_cast<size_t>(r)] = part_of(n, r, ranks).begin;
+  return bounds;
 }
 
-std::unique_ptr<Comm> self_comm() {
-  return comm_over(std::make_unique<SelfTransport>());
+std::unique_ptr<Comm> comm_over(std::unique_ptr<Transport> transport) {
+  auto world = world_over(std::move(transport));
+  world->ask_for_nodes();
+  return world;
+}
+
+std::unique_ptr<Comm> comm_on_this_node(std::unique_ptr<Transport> transport) {
+  auto world = world_over(std::move(transport));
+  world->all_on_this_node();
+  return world;
 }
 
 }  // namespace mm::comm

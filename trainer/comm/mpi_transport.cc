@@ -82,6 +82,104 @@ class Patience {
   Clock::time_point begin_ = Clock::now();
 };
 
+// MPI knows a message by one number: the group's context, then whether it is of a collective, then its own number.
+struct Numbering {
+  static constexpr int contexts = 128;
+  uint64_t each = 32767 / (2 * contexts);  // the standard promises 32767
+
+  int of(const Tag& tag) const {
+    if (tag.context >= contexts)
+      throw Error(exit_status::internal, fmt::format("comm: more than {} groups were split", contexts));
+    return static_cast<int>((static_cast<uint64_t>(tag.context) * 2 + (tag.collective ? 1 : 0)) * each + tag.number % each);
+  }
+};
+
+class MpiBatch : public Batch {
+ public:
+  MpiBatch(const Numbering& numbering, bool& moved) : numbering_(numbering), moved_(moved) {}
+
+  void clear() override {
+    requests_.clear();
+    messages_.clear();
+    borrowed_.clear();
+    to_receive_ = to_send_ = 0;
+  }
+  void send(int peer, const Tag& tag, const void* data, size_t bytes) override {
+    messages_.push_back({peer, bytes, true});
+    requests_.push_back(MPI_REQUEST_NULL);
+    ++to_send_;
+    check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, numbering_.of(tag), MPI_COMM_WORLD, &requests_.back()),
+          peer);
+  }
+  void receive(int peer, const Tag& tag, void* data, size_t bytes) override {
+    messages_.push_back({peer, bytes, false});
+    requests_.push_back(MPI_REQUEST_NULL);
+    ++to_receive_;
+    check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, numbering_.of(tag), MPI_COMM_WORLD, &requests_.back()),
+          peer);
+  }
+  void borrow(int peer, const Tag& tag, void* data, size_t bytes) override {
+    borrowed_.push_back(data);
+    receive(peer, tag, data, bytes);
+  }
+  const void* view(size_t kth) const override { return borrowed_[kth]; }
+  void give_back() override {}
+
+  bool poll() override {
+    if (received() && sent()) return false;
+    which_.resize(requests_.size());
+    states_.resize(requests_.size());
+    int done = 0;
+    const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &done, which_.data(), states_.data());
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) throw Error(exit_status::peer_lost, text_of(code));
+    for (int k = 0; k < done; ++k) {
+      const Message& message = messages_[static_cast<size_t>(which_[static_cast<size_t>(k)])];
+      const MPI_Status& state = states_[static_cast<size_t>(k)];
+      if (code == MPI_ERR_IN_STATUS) check(state.MPI_ERROR, message.peer);
+      --(message.outgoing ? to_send_ : to_receive_);
+      int bytes = 0;
+      if (!message.outgoing &&
+          (MPI_Get_count(&state, MPI_BYTE, &bytes) != MPI_SUCCESS || static_cast<size_t>(bytes) != message.bytes))
+        throw Error(exit_status::peer_lost,
+                    fmt::format("rank {} sent {} bytes in place of {}", message.peer, bytes, message.bytes));
+    }
+    if (done > 0) moved_ = true;
+    return done > 0;
+  }
+  bool received() const override { return to_receive_ == 0; }
+  bool sent() const override { return to_send_ == 0; }
+
+  std::vector<int> late() const override {
+    std::vector<int> peers;
+    for (size_t i = 0; i < requests_.size(); ++i)
+      if (requests_[i] != MPI_REQUEST_NULL) peers.push_back(messages_[i].peer);
+    return peers;
+  }
+  // A message that was sent cannot be called back: after a failure the process ends soon, and its buffers live until then.
+  void withdraw() override {
+    for (size_t i = 0; i < requests_.size(); ++i)
+      if (!messages_[i].outgoing && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
+  }
+
+ private:
+  struct Message {
+    int peer;
+    size_t bytes;
+    bool outgoing;
+  };
+  static void check(int code, int peer) {
+    if (code != MPI_SUCCESS) throw Error(exit_status::peer_lost, fmt::format("rank {}: {}", peer, text_of(code)));
+  }
+  const Numbering& numbering_;
+  bool& moved_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Message> messages_;
+  std::vector<void*> borrowed_;
+  std::vector<int> which_;
+  std::vector<MPI_Status> states_;
+  size_t to_receive_ = 0, to_send_ = 0;
+};
+
 class MpiTransport : public Transport {
  public:
   MpiTransport() {
@@ -98,76 +196,25 @@ class MpiTransport : public Transport {
     void* limit = nullptr;
     int found = 0;
     check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found), "MPI_Comm_get_attr");
-    if (found != 0) tags_ = static_cast<uint64_t>(*static_cast<int*>(limit));
+    if (found != 0) numbering_.each = static_cast<uint64_t>(*static_cast<int*>(limit)) / (2 * Numbering::contexts);
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-
-  Outcome exchange(std::span<const Outgoing> out, std::span<const Incoming> in, uint64_t tag,
-                   Clock::time_point deadline) override {
-    const int mpi_tag = static_cast<int>(tag % tags_);
-    std::vector<MPI_Request> requests;
-    std::vector<int> peers;
-    std::vector<size_t> expected;
-    for (const Incoming& i : in) {
-      requests.push_back(MPI_REQUEST_NULL);
-      peers.push_back(i.peer);
-      expected.push_back(i.bytes);
-      const int code =
-          MPI_Irecv(i.data, static_cast<int>(i.bytes), MPI_BYTE, i.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
-      if (code != MPI_SUCCESS) return broken(i.peer, code);
-    }
-    for (const Outgoing& o : out) {
-      requests.push_back(MPI_REQUEST_NULL);
-      peers.push_back(o.peer);
-      const int code =
-          MPI_Isend(o.data, static_cast<int>(o.bytes), MPI_BYTE, o.peer, mpi_tag, MPI_COMM_WORLD, &requests.back());
-      if (code != MPI_SUCCESS) return broken(o.peer, code);
-    }
-
-    const int n = static_cast<int>(requests.size());
-    std::vector<int> which(requests.size());
-    std::vector<MPI_Status> states(requests.size());
-    Patience patience;
-    for (int left = n; left > 0;) {
-      int done = 0;
-      const int code = MPI_Testsome(n, requests.data(), &done, which.data(), states.data());
-      if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) return broken(-1, code);
-      for (int k = 0; k < done; ++k) {
-        const size_t at = static_cast<size_t>(which[static_cast<size_t>(k)]);
-        const MPI_Status& state = states[static_cast<size_t>(k)];
-        if (code == MPI_ERR_IN_STATUS && state.MPI_ERROR != MPI_SUCCESS) return broken(peers[at], state.MPI_ERROR);
-        int bytes = 0;
-        if (at < expected.size() &&
-            (MPI_Get_count(&state, MPI_BYTE, &bytes) != MPI_SUCCESS || static_cast<size_t>(bytes) != expected[at]))
-          return {{}, fmt::format("rank {} sent {} bytes in place of {}", peers[at], bytes, expected[at])};
-      }
-      left -= std::max(done, 0);
-      if (done > 0)
-        patience = Patience();
-      else if (Clock::now() >= deadline)
-        return late(requests, peers);
-      else
-        patience.rest();
-    }
-    return {};
+  std::unique_ptr<Batch> batch() override { return std::make_unique<MpiBatch>(numbering_, moved_); }
+  uint64_t tags() const override { return numbering_.each; }
+  bool in_place() const override { return false; }
+  void look() override {}
+  void idle(Clock::time_point) override {
+    if (moved_) patience_ = Patience();
+    moved_ = false;
+    patience_.rest();
   }
 
  private:
-  static Outcome broken(int peer, int code) {
-    return {{}, peer < 0 ? text_of(code) : fmt::format("rank {}: {}", peer, text_of(code))};
-  }
-  static Outcome late(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
-    Outcome outcome;
-    for (size_t i = 0; i < requests.size(); ++i)
-      if (requests[i] != MPI_REQUEST_NULL) outcome.late.push_back(peers[i]);
-    std::sort(outcome.late.begin(), outcome.late.end());
-    outcome.late.erase(std::unique(outcome.late.begin(), outcome.late.end()), outcome.late.end());
-    return outcome;
-  }
-
   int rank_ = 0, size_ = 1;
-  uint64_t tags_ = 32767;  // what the standard promises
+  Numbering numbering_;
+  bool moved_ = false;  // since it was last idle
+  Patience patience_;
 };
 
 }  // namespace
