@@ -5,6 +5,10 @@ spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.c
 spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc)
 spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(spank_common)))
 
+# Hardware and rank maps; hwloc is loaded when it is first used (hwloc_api.h).
+$(call library,placement,$(wildcard spank_plugin/placement/*.cc),fmt dl hwloc)
+$(call program,mm-place,$(wildcard spank_plugin/placement/tool/*.cc),placement common,cli11 json)
+
 # The pure part, for the unit tests.
 $(call library,spank_logic,$(spank_logic),fmt)
 
