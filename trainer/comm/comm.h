@@ -153,10 +153,14 @@ class Comm {
     begin(What::all_reduce_max, type_of<T>(), data, bounds_of(n, size())).wait();
   }
   template <Element T>
-  void broadcast(T* data, int64_t n, int from) {
+  Pending begin_broadcast(T* data, int64_t n, int from) {
     std::vector<int64_t> bounds(static_cast<size_t>(size()) + 1, 0);
     for (size_t r = static_cast<size_t>(from) + 1; r < bounds.size(); ++r) bounds[r] = n;
-    begin(What::broadcast, type_of<T>(), data, bounds).wait();
+    return begin(What::broadcast, type_of<T>(), data, bounds);
+  }
+  template <Element T>
+  void broadcast(T* data, int64_t n, int from) {
+    begin_broadcast(data, n, from).wait();
   }
   std::vector<double> all_reduce(const std::vector<double>& mine) {
     std::vector<double> sum = mine;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the rank that reads to all ranks of its replica.
+#pragma once
+
+#include "trainer/model/micro_batch.h"
+#include "trainer/parallel/mesh.h"
+
+namespace mm::parallel {
+
+// Collective over mesh.replica, whose rank 0 has the whole micro-batch. Afterwards every rank has it, and its pixels lie on the
+// ranks of the first stage, dealt out by part_of(images, ranks of encoder_share); the others have none. Memory is used again.
+void share_batch(const Mesh& mesh, model::MicroBatch& batch);
+
+}  // namespace mm::parallel
