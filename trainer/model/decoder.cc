@@ -34,13 +34,12 @@ T* Decoder<T>::input(int64_t rows) {
 
 template <class T>
 const T* Decoder<T>::forward(std::span<const int64_t> starts) {
-  starts_.assign(starts.begin(), starts.end());
+  ops::whole_sequences(starts, segments_);
   positions_.clear();
   int64_t longest = 0;
-  for (size_t s = 0; s + 1 < starts_.size(); ++s) {
-    const int64_t length = starts_[s + 1] - starts_[s];
-    longest = std::max(longest, length);
-    for (int64_t p = 0; p < length; ++p) positions_.push_back(p);
+  for (const ops::Segment& segment : segments_) {
+    longest = std::max(longest, segment.q_rows);
+    for (int64_t p = 0; p < segment.q_rows; ++p) positions_.push_back(p);
   }
   rope_.reach(longest);
   for (size_t i = 0; i < layers_.size(); ++i)
@@ -50,7 +49,11 @@ const T* Decoder<T>::forward(std::span<const int64_t> starts) {
 
 template <class T>
 ops::AttentionShape Decoder<T>::attention_shape() const {
-  return {config_.heads, config_.kv_heads, config_.head_size(), true, starts_};
+  return {.heads = config_.heads,
+          .kv_heads = config_.kv_heads,
+          .head_size = config_.head_size(),
+          .causal = true,
+          .segments = segments_};
 }
 
 template <class T>

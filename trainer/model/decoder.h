@@ -42,7 +42,8 @@ class Decoder {
   ops::RopeTable<T> rope_;
   std::vector<Layer> layers_;
   int64_t rows_ = 0;
-  std::vector<int64_t> starts_, positions_;
+  std::vector<ops::Segment> segments_;
+  std::vector<int64_t> positions_;
   tensor::Buffer<T> result_;
   tensor::Buffer<T> wide1_, wide2_, normed_gradient_, dq_, dk_, dv_, dattended_;
 };

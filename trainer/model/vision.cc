@@ -65,8 +65,8 @@ VisionTower<T>::VisionTower(const VisionConfig& config, int layers, ParamStore<T
 template <class T>
 const T* VisionTower<T>::forward(std::span<const data::Image* const> images) {
   images_ = static_cast<int64_t>(images.size());
-  starts_.clear();
-  for (int64_t i = 0; i <= images_; ++i) starts_.push_back(i * positions());
+  segments_.clear();
+  for (int64_t i = 0; i < images_; ++i) segments_.push_back({i, i * positions(), positions(), i * positions(), positions(), 0});
   const int64_t values = images_ * positions() * config_.hidden;
   result_.need(values);
   for (Layer& layer : layers_) layer.x.need(values);
@@ -128,7 +128,8 @@ void VisionTower<T>::layer_forward(Layer& l, T* y) {
   l.query.forward(pool_, l.normed1.get(), nullptr, l.q.need(values), rows);
   l.key.forward(pool_, l.normed1.get(), nullptr, l.k.need(values), rows);
   l.value.forward(pool_, l.normed1.get(), nullptr, l.v.need(values), rows);
-  const ops::AttentionShape shape{config_.heads, config_.heads, config_.hidden / config_.heads, false, starts_};
+  const ops::AttentionShape shape{
+      .heads = config_.heads, .kv_heads = config_.heads, .head_size = config_.hidden / config_.heads, .segments = segments_};
   ops::attention(pool_, shape, l.q.get(), l.k.get(), l.v.get(), l.attended.need(values), l.log_sums.need(rows * config_.heads));
   l.out.forward(pool_, l.attended.get(), x, l.middle.need(values), rows);
   l.norm2.forward(pool_, l.middle.get(), l.normed2.need(values), l.statistics2.need(2 * rows), rows);
@@ -149,7 +150,8 @@ void VisionTower<T>::layer_backward(Layer& l, T* gradient) {
 
   T *dattended = dattended_.need(values), *dq = dq_.need(values), *dk = dk_.need(values), *dv = dv_.need(values);
   l.out.backward(pool_, l.attended.get(), gradient, dattended, rows, false);
-  const ops::AttentionShape shape{config_.heads, config_.heads, config_.hidden / config_.heads, false, starts_};
+  const ops::AttentionShape shape{
+      .heads = config_.heads, .kv_heads = config_.heads, .head_size = config_.hidden / config_.heads, .segments = segments_};
   ops::attention_backward(pool_, shape, l.q.get(), l.k.get(), l.v.get(), l.attended.get(), dattended, l.log_sums.get(), dq, dk,
                           dv);
   l.query.backward(pool_, l.normed1.get(), dq, dnormed, rows, false);

@@ -8,6 +8,7 @@
 #include "trainer/data/sample.h"
 #include "trainer/model/config.h"
 #include "trainer/model/layers.h"
+#include "trainer/ops/attention.h"
 #include "trainer/tensor/buffer.h"
 
 namespace mm::model {
@@ -45,7 +46,7 @@ class VisionTower {
   LayerNorm<T> pre_norm_;
   std::vector<Layer> layers_;
   int64_t images_ = 0;
-  std::vector<int64_t> starts_;  // where each picture's positions begin
+  std::vector<ops::Segment> segments_;  // each picture sees itself
   tensor::Buffer<T> patches_, embedded_, pre_statistics_, result_;
   tensor::Buffer<T> wide_, normed_gradient_, dq_, dk_, dv_, dattended_;
 };

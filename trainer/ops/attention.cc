@@ -2,6 +2,7 @@
 #include "trainer/ops/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "trainer/ops/blas.h"
 #include "trainer/ops/lanes.h"
@@ -12,53 +13,120 @@ namespace mm::ops {
 namespace {
 
 constexpr int64_t block_rows = 128;
+template <class T>
+constexpr T nothing = -std::numeric_limits<T>::infinity();  // the logarithm of an empty sum
 
-// One block of query rows [first, first + rows) of a sequence of `length`, and the keys that it sees.
+// One block of query rows of a segment, and the first keys of it, which are those that any of its rows sees.
 struct Block {
-  int64_t first, rows, keys;
-  int64_t visible(int64_t row, bool causal) const { return causal ? first + row + 1 : keys; }
+  int64_t q_row, rows, ahead, keys;
+  bool causal;
+  int64_t visible(int64_t row) const { return causal ? std::clamp<int64_t>(row + ahead + 1, 0, keys) : keys; }
 };
 
 template <class Body>
-void for_blocks(int64_t length, bool causal, const Body& body) {
-  const Cut cut(length, block_rows);
-  for (int64_t b = 0; b < cut.parts; ++b) body(Block{cut.begin(b), cut.end(b) - cut.begin(b), causal ? cut.end(b) : length});
+void for_blocks(const Segment& segment, bool causal, const Body& body) {
+  const Cut cut(segment.q_rows, block_rows);
+  for (int64_t b = 0; b < cut.parts; ++b) {
+    const int64_t begin = cut.begin(b), end = cut.end(b);
+    const int64_t keys = causal ? std::clamp<int64_t>(end + segment.ahead, 0, segment.k_rows) : segment.k_rows;
+    body(Block{segment.q_begin + begin, end - begin, begin + segment.ahead, keys, causal});
+  }
+}
+
+// Calls body(segments of one sequence, head) for each sequence and each of `heads`.
+template <class Body>
+void for_sequences(ThreadPool& pool, std::span<const Segment> segments, int64_t heads, const Body& body) {
+  static thread_local std::vector<size_t> starts;
+  starts.clear();
+  for (size_t i = 0; i < segments.size(); ++i)
+    if (i == 0 || segments[i].sequence != segments[i - 1].sequence) starts.push_back(i);
+  starts.push_back(segments.size());
+  const size_t* at = starts.data();  // of this thread; the others' `starts` are their own
+  pool.parallel_for(static_cast<int64_t>(starts.size() - 1) * heads, [&](int64_t tile) {
+    const size_t* run = at + tile / heads;
+    body(segments.subspan(run[0], run[1] - run[0]), tile % heads);
+  });
+}
+
+template <class T>
+T inverse_root(int64_t size) {
+  return static_cast<T>(1 / std::sqrt(static_cast<double>(size)));
+}
+
+template <class T>
+void fill_rows(T* x, int64_t rows, int64_t stride, int64_t size, T value) {
+  for (int64_t r = 0; r < rows; ++r) std::fill_n(x + r * stride, size, value);
+}
+
+// Scores of a row become its share of the result: log_sum takes them in, the row becomes exp(score - log_sum), and what is
+// returned is the factor for the result so far.
+template <class T>
+T take_in(T* row, int64_t n, T& log_sum) {
+  if (n == 0) return T(1);
+  const T top = largest(row, n);
+  for (int64_t j = 0; j < n; ++j) row[j] = exponential(row[j] - top);
+  const T total = sum<T>(n, [&](int64_t j) { return row[j]; });
+  T weight = T(1) / total, keep = 0;
+  const T here = top + std::log(total);
+  if (log_sum == nothing<T>) {
+    log_sum = here;
+  } else {
+    const T high = std::max(log_sum, here);
+    const T both = high + std::log(exponential(log_sum - high) + exponential(here - high));
+    keep = exponential(log_sum - both);
+    weight *= exponential(here - both);
+    log_sum = both;
+  }
+  for (int64_t j = 0; j < n; ++j) row[j] *= weight;
+  return keep;
 }
 
 }  // namespace
 
+void whole_sequences(std::span<const int64_t> starts, std::vector<Segment>& segments) {
+  segments.clear();
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t rows = starts[s + 1] - starts[s];
+    segments.push_back({static_cast<int64_t>(s), starts[s], rows, starts[s], rows, 0});
+  }
+}
+
 template <class T>
-void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, T* log_sums) {
-  const int64_t heads = shape.heads, size = shape.head_size, group = heads / shape.kv_heads;
+void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, T* log_sums,
+               bool merge) {
+  const int64_t heads = shape.heads, size = shape.head_size;
   const int64_t q_stride = heads * size, kv_stride = shape.kv_heads * size;
-  const int64_t sequences = static_cast<int64_t>(shape.starts.size()) - 1;
-  const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(size)));
-  pool.parallel_for(sequences * heads, [&](int64_t tile) {
-    const int64_t head = tile % heads, at = shape.starts[static_cast<size_t>(tile / heads)];
-    const int64_t length = shape.starts[static_cast<size_t>(tile / heads) + 1] - at;
-    const T *keys = k + at * kv_stride + head / group * size, *values = v + at * kv_stride + head / group * size;
+  const T scale = inverse_root<T>(size);
+  for_sequences(pool, shape.segments, heads, [&](std::span<const Segment> segments, int64_t head) {
     static thread_local tensor::Buffer<T> scratch;
-    T* scores = scratch.need(std::min(length, block_rows) * length);
-    for_blocks(length, shape.causal, [&](const Block& block) {
-      const int64_t row0 = at + block.first;
-      gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + row0 * q_stride + head * size, q_stride, keys,
-           kv_stride, T(0), scores, block.keys);
-      T inverse_sums[block_rows];
-      for (int64_t r = 0; r < block.rows; ++r) {
-        T* row = scores + r * block.keys;
-        const int64_t n = block.visible(r, shape.causal);
-        const T top = largest(row, n);
-        for (int64_t j = 0; j < n; ++j) row[j] = exponential(row[j] - top);
-        for (int64_t j = n; j < block.keys; ++j) row[j] = 0;
-        const T total = sum<T>(n, [&](int64_t j) { return row[j]; });
-        inverse_sums[r] = T(1) / total;
-        log_sums[(row0 + r) * heads + head] = top + std::log(total);
-      }
-      T* to = out + row0 * q_stride + head * size;
-      gemm(Op::none, Op::none, block.rows, size, block.keys, T(1), scores, block.keys, values, kv_stride, T(0), to, q_stride);
-      for (int64_t r = 0; r < block.rows; ++r)
-        for (int64_t j = 0; j < size; ++j) to[r * q_stride + j] *= inverse_sums[r];
-    });
+    for (const Segment& segment : segments)
+      if (!merge) fill_rows(log_sums + segment.q_begin * heads + head, segment.q_rows, heads, 1, nothing<T>);
+    for (const Segment& segment : segments) {
+      const int64_t kv_at = segment.k_begin * kv_stride + shape.kv_head(head) * size;
+      for_blocks(segment, shape.causal, [&](const Block& block) {
+        T* to = out + block.q_row * q_stride + head * size;
+        T* logs = log_sums + block.q_row * heads + head;
+        T* scores = scratch.need(block.rows * block.keys);
+        bool fresh = true;
+        for (int64_t r = 0; r < block.rows; ++r) fresh &= logs[r * heads] == nothing<T>;
+        if (block.keys == 0) {
+          if (fresh) fill_rows(to, block.rows, q_stride, size, T(0));
+          return;
+        }
+        gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + block.q_row * q_stride + head * size, q_stride,
+             k + kv_at, kv_stride, T(0), scores, block.keys);
+        for (int64_t r = 0; r < block.rows; ++r) {
+          T *row = scores + r * block.keys, *result = to + r * q_stride;
+          const int64_t n = block.visible(r);
+          const T keep = take_in(row, n, logs[r * heads]);
+          std::fill(row + n, row + block.keys, T(0));
+          if (fresh) continue;
+          for (int64_t j = 0; j < size; ++j) result[j] *= keep;
+        }
+        gemm(Op::none, Op::none, block.rows, size, block.keys, T(1), scores, block.keys, v + kv_at, kv_stride,
+             fresh ? T(0) : T(1), to, q_stride);
+      });
+    }
   });
 }
 
@@ -66,56 +134,60 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const 
 // scale dS^T q.
 template <class T>
 void attention_backward(ThreadPool& pool, const AttentionShape& shape, const T* q, const T* k, const T* v, const T* out,
-                        const T* dout, const T* log_sums, T* dq, T* dk, T* dv) {
-  const int64_t heads = shape.heads, size = shape.head_size, group = heads / shape.kv_heads;
+                        const T* dout, const T* log_sums, T* dq, T* dk, T* dv, bool accumulate) {
+  const int64_t heads = shape.heads, size = shape.head_size;
   const int64_t q_stride = heads * size, kv_stride = shape.kv_heads * size;
-  const int64_t sequences = static_cast<int64_t>(shape.starts.size()) - 1;
-  const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(size)));
-  pool.parallel_for(sequences * shape.kv_heads, [&](int64_t tile) {
-    const int64_t kv_head = tile % shape.kv_heads, at = shape.starts[static_cast<size_t>(tile / shape.kv_heads)];
-    const int64_t length = shape.starts[static_cast<size_t>(tile / shape.kv_heads) + 1] - at;
-    const int64_t kv_at = at * kv_stride + kv_head * size;
-    for (int64_t r = 0; r < length; ++r) {
-      std::fill_n(dk + kv_at + r * kv_stride, size, T(0));
-      std::fill_n(dv + kv_at + r * kv_stride, size, T(0));
-    }
+  const T scale = inverse_root<T>(size);
+  for_sequences(pool, shape.segments, shape.kv_heads, [&](std::span<const Segment> segments, int64_t kv_head) {
     static thread_local tensor::Buffer<T> scratch;
-    T* probabilities = scratch.need(2 * std::min(length, block_rows) * length);
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for_blocks(length, shape.causal, [&](const Block& block) {
-        const int64_t row0 = at + block.first, q_at = row0 * q_stride + head * size;
-        T* gradients = probabilities + block.rows * block.keys;
-        gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + q_at, q_stride, k + kv_at, kv_stride, T(0),
-             probabilities, block.keys);
-        gemm(Op::none, Op::transposed, block.rows, block.keys, size, T(1), dout + q_at, q_stride, v + kv_at, kv_stride, T(0),
-             gradients, block.keys);
-        for (int64_t r = 0; r < block.rows; ++r) {
-          T *p = probabilities + r * block.keys, *g = gradients + r * block.keys;
-          const T *o = out + q_at + r * q_stride, *go = dout + q_at + r * q_stride;
-          const int64_t n = block.visible(r, shape.causal);
-          const T log_sum = log_sums[(row0 + r) * heads + head];
-          const T d = sum<T>(size, [&](int64_t j) { return o[j] * go[j]; });
-          for (int64_t j = 0; j < n; ++j) {
-            p[j] = exponential(p[j] - log_sum);
-            g[j] = p[j] * (g[j] - d);
+    for (const Segment& segment : segments) {
+      if (accumulate) break;
+      const int64_t kv_at = segment.k_begin * kv_stride + kv_head * size;
+      fill_rows(dk + kv_at, segment.k_rows, kv_stride, size, T(0));
+      fill_rows(dv + kv_at, segment.k_rows, kv_stride, size, T(0));
+      const int64_t first = shape.head_begin(kv_head), count = shape.head_begin(kv_head + 1) - first;
+      fill_rows(dq + segment.q_begin * q_stride + first * size, segment.q_rows, q_stride, count * size, T(0));
+    }
+    for (const Segment& segment : segments) {
+      const int64_t kv_at = segment.k_begin * kv_stride + kv_head * size;
+      for (int64_t head = shape.head_begin(kv_head); head < shape.head_begin(kv_head + 1); ++head) {
+        for_blocks(segment, shape.causal, [&](const Block& block) {
+          if (block.keys == 0) return;
+          const int64_t q_at = block.q_row * q_stride + head * size;
+          T* probabilities = scratch.need(2 * block.rows * block.keys);
+          T* gradients = probabilities + block.rows * block.keys;
+          gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + q_at, q_stride, k + kv_at, kv_stride, T(0),
+               probabilities, block.keys);
+          gemm(Op::none, Op::transposed, block.rows, block.keys, size, T(1), dout + q_at, q_stride, v + kv_at, kv_stride, T(0),
+               gradients, block.keys);
+          for (int64_t r = 0; r < block.rows; ++r) {
+            T *p = probabilities + r * block.keys, *g = gradients + r * block.keys;
+            const T *o = out + q_at + r * q_stride, *go = dout + q_at + r * q_stride;
+            const int64_t n = block.visible(r);
+            const T log_sum = log_sums[(block.q_row + r) * heads + head];
+            const T d = sum<T>(size, [&](int64_t j) { return o[j] * go[j]; });
+            for (int64_t j = 0; j < n; ++j) {
+              p[j] = exponential(p[j] - log_sum);
+              g[j] = p[j] * (g[j] - d);
+            }
+            for (int64_t j = n; j < block.keys; ++j) p[j] = g[j] = 0;
           }
-          for (int64_t j = n; j < block.keys; ++j) p[j] = g[j] = 0;
-        }
-        gemm(Op::transposed, Op::none, block.keys, size, block.rows, T(1), probabilities, block.keys, dout + q_at, q_stride,
-             T(1), dv + kv_at, kv_stride);
-        gemm(Op::none, Op::none, block.rows, size, block.keys, scale, gradients, block.keys, k + kv_at, kv_stride, T(0),
-             dq + q_at, q_stride);
-        gemm(Op::transposed, Op::none, block.keys, size, block.rows, scale, gradients, block.keys, q + q_at, q_stride, T(1),
-             dk + kv_at, kv_stride);
-      });
+          gemm(Op::transposed, Op::none, block.keys, size, block.rows, T(1), probabilities, block.keys, dout + q_at, q_stride,
+               T(1), dv + kv_at, kv_stride);
+          gemm(Op::none, Op::none, block.rows, size, block.keys, scale, gradients, block.keys, k + kv_at, kv_stride, T(1),
+               dq + q_at, q_stride);
+          gemm(Op::transposed, Op::none, block.keys, size, block.rows, scale, gradients, block.keys, q + q_at, q_stride, T(1),
+               dk + kv_at, kv_stride);
+        });
+      }
     }
   });
 }
 
 #define MM_INSTANTIATE(T)                                                                                                \
-  template void attention(ThreadPool&, const AttentionShape&, const T*, const T*, const T*, T*, T*);                     \
+  template void attention(ThreadPool&, const AttentionShape&, const T*, const T*, const T*, T*, T*, bool);               \
   template void attention_backward(ThreadPool&, const AttentionShape&, const T*, const T*, const T*, const T*, const T*, \
-                                   const T*, T*, T*, T*);
+                                   const T*, T*, T*, T*, bool);
 MM_INSTANTIATE(float)
 MM_INSTANTIATE(double)
 #undef MM_INSTANTIATE

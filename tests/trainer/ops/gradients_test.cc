@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/ops/differences.h"
 #include "trainer/ops/activation.h"
-#include "trainer/ops/attention.h"
 #include "trainer/ops/cross_entropy.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/norm.h"
@@ -152,95 +151,6 @@ TEST(CrossEntropy, HoldsFarFromZero) {
   cross_entropy(pool(), logits.data(), labels.data(), losses.data(), 2, 3);
   EXPECT_DOUBLE_EQ(losses[0], 1000);
   EXPECT_DOUBLE_EQ(losses[1], std::log(2.0));
-}
-
-struct AttentionCase {
-  int64_t heads, kv_heads;
-  bool causal;
-};
-class Attention : public testing::TestWithParam<AttentionCase> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         testing::Values(AttentionCase{2, 2, false}, AttentionCase{2, 2, true}, AttentionCase{4, 2, true},
-                                         AttentionCase{3, 1, false}));
-
-TEST_P(Attention, Gradients) {
-  const std::vector<int64_t> starts = {0, 3, 4, 4, 9};
-  const auto [heads, kv_heads, causal] = GetParam();
-  const int64_t size = 3, rows = 9;
-  const AttentionShape shape{heads, kv_heads, size, causal, starts};
-  const auto n = static_cast<size_t>(rows * heads * size), m = static_cast<size_t>(rows * kv_heads * size);
-  Vector q = numbers(n, 1), k = numbers(m, 2), v = numbers(m, 3), out(n), log_sums(static_cast<size_t>(rows * heads));
-  const Vector g = numbers(n, 4);
-  const auto f = [&] {
-    attention(pool(), shape, q.data(), k.data(), v.data(), out.data(), log_sums.data());
-    return dot(out, g);
-  };
-  f();
-  Vector dq(n, 9), dk(m, 9), dv(m, 9);
-  attention_backward(pool(), shape, q.data(), k.data(), v.data(), out.data(), g.data(), log_sums.data(), dq.data(), dk.data(),
-                     dv.data());
-  expect_gradient("q", q, dq, f);
-  expect_gradient("k", k, dk, f);
-  expect_gradient("v", v, dv, f);
-}
-
-// Longer than a block of rows, so that blocks, the causal limit and the sum over blocks count.
-TEST_P(Attention, EqualsItsDefinitionAcrossBlocks) {
-  const std::vector<int64_t> starts = {0, 5, 5 + 301};
-  const auto [heads, kv_heads, causal] = GetParam();
-  const int64_t size = 4, rows = starts.back(), group = heads / kv_heads;
-  const AttentionShape shape{heads, kv_heads, size, causal, starts};
-  const auto n = static_cast<size_t>(rows * heads * size), m = static_cast<size_t>(rows * kv_heads * size);
-  Vector q = numbers(n, 1, 3), k = numbers(m, 2, 3), v = numbers(m, 3), out(n), log_sums(static_cast<size_t>(rows * heads));
-  attention(pool(), shape, q.data(), k.data(), v.data(), out.data(), log_sums.data());
-  const Vector g = numbers(n, 4);
-  Vector dq(n), dk(m), dv(m), dq2(n), dk2(m), dv2(m);
-  attention_backward(pool(), shape, q.data(), k.data(), v.data(), out.data(), g.data(), log_sums.data(), dq.data(), dk.data(),
-                     dv.data());
-  double worst = 0;
-  for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t i = starts[s]; i < starts[s + 1]; ++i) {
-        const auto at = [&](int64_t row, int64_t of, int64_t head, int64_t d) {
-          return static_cast<size_t>((row * of + head) * size + d);
-        };
-        const int64_t end = causal ? i + 1 : starts[s + 1], kv = h / group;
-        Vector p(static_cast<size_t>(end - starts[s])), dp(p.size());
-        double total = 0, mean = 0;
-        for (int64_t j = starts[s]; j < end; ++j) {
-          double score = 0;
-          for (int64_t d = 0; d < size; ++d) score += q[at(i, heads, h, d)] * k[at(j, kv_heads, kv, d)];
-          total += p[static_cast<size_t>(j - starts[s])] = std::exp(score / std::sqrt(static_cast<double>(size)));
-        }
-        for (int64_t j = starts[s]; j < end; ++j) {
-          const auto c = static_cast<size_t>(j - starts[s]);
-          p[c] /= total;
-          for (int64_t d = 0; d < size; ++d) {
-            dp[c] += g[at(i, heads, h, d)] * v[at(j, kv_heads, kv, d)];
-            dv2[at(j, kv_heads, kv, d)] += p[c] * g[at(i, heads, h, d)];
-          }
-          mean += p[c] * dp[c];
-        }
-        for (int64_t d = 0; d < size; ++d) {
-          double expected = 0;
-          for (int64_t j = starts[s]; j < end; ++j)
-            expected += p[static_cast<size_t>(j - starts[s])] * v[at(j, kv_heads, kv, d)];
-          worst = std::max(worst, std::abs(expected - out[at(i, heads, h, d)]));
-        }
-        for (int64_t j = starts[s]; j < end; ++j) {
-          const auto c = static_cast<size_t>(j - starts[s]);
-          const double ds = p[c] * (dp[c] - mean) / std::sqrt(static_cast<double>(size));
-          for (int64_t d = 0; d < size; ++d) {
-            dq2[at(i, heads, h, d)] += ds * k[at(j, kv_heads, kv, d)];
-            dk2[at(j, kv_heads, kv, d)] += ds * q[at(i, heads, h, d)];
-          }
-        }
-      }
-    }
-  }
-  for (size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(dq[i] - dq2[i]));
-  for (size_t i = 0; i < m; ++i) worst = std::max({worst, std::abs(dk[i] - dk2[i]), std::abs(dv[i] - dv2[i])});
-  EXPECT_LT(worst, 1e-12);
 }
 
 TEST(Rows, GatherScatterAndTheirSums) {

@@ -81,7 +81,9 @@ TYPED_TEST(ThreadBits, NormsActivationsAndLoss) {
 TYPED_TEST(ThreadBits, Attention) {
   using T = TypeParam;
   const std::vector<int64_t> starts = {0, 61, 300, 301, 440};
-  const AttentionShape shape{6, 2, 16, true, starts};
+  std::vector<Segment> segments;
+  whole_sequences(starts, segments);
+  const AttentionShape shape{.heads = 6, .kv_heads = 2, .head_size = 16, .causal = true, .segments = segments};
   const auto q = this->numbers(440 * 96, 1), k = this->numbers(440 * 32, 2), v = this->numbers(440 * 32, 3),
              g = this->numbers(440 * 96, 4);
   expect_same_bits<T>([&](ThreadPool& pool, std::vector<T>& all) {
