@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/plan/parameters.h"
-
 namespace mm::plan {
 
 Load load_of(const Model& m, const Batch& batch, const Parallelism& p, int stage) {
@@ -147,20 +145,19 @@ int passes_in_flight(const Parallelism& p, int64_t micro_batches, int stage) {
   return static_cast<int>(std::min(all, 2 * (pp - stage - 1) + (p.chunks - 1) * pp + 1));
 }
 
-Memory memory_of(const Model& m, const Parallelism& p, const Numbers& numbers, const Load& l) {
+Memory memory_of(const Model& m, const Parallelism& p, const Numbers& numbers, const Load& l, const std::vector<Run>& runs) {
   Memory out;
   int64_t largest = 0;  // unit
-  for (const Run& run : runs_of_stage(m, p, l.stage)) {
+  for (const Run& run : runs) {
     const int64_t owned = largest_part(run.size, holders_of(run, p)) * run.times, all = run.size * run.times;
     out.parameters += (p.zero >= 3 ? owned : all) * numbers.value;
-    largest = std::max(largest, run.size);
+    if (holders_of(run, p) > 1) largest = std::max(largest, run.size);
     if (!run.trained) continue;
     out.gradients += (p.zero >= 2 ? owned : all) * numbers.gradient;
     out.moments += (p.zero >= 1 ? owned : all) * (numbers.moments + numbers.master);
   }
   const double element = static_cast<double>(numbers.activation) * l.share;
-  const int in_flight = passes_in_flight(p, l.micro_batches, l.stage);
-  out.activations = static_cast<int64_t>(element * saved_elements(m, p, l) / p.chunks * in_flight);
+  out.activations = static_cast<int64_t>(element * saved_elements(m, p, l) / p.chunks);
 
   // Gathered rows and the gradients of one layer's values; logits; a message each way.
   double buffers = 0;

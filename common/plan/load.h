@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/plan/flops.h"
+#include "common/plan/parameters.h"
 #include "common/plan/plan.h"
 
 namespace mm::plan {
@@ -27,12 +28,13 @@ double recomputed_work(const Model& model, const Parallelism& parallelism, const
 
 // Elements that are kept from forward to backward of one micro-batch.
 double saved_elements(const Model& model, const Parallelism& parallelism, const Load& load);
-Memory memory_of(const Model& model, const Parallelism& parallelism, const Numbers& numbers, const Load& load);
+// Of a rank that holds `runs`, with the activations of one pass of one chunk.
+Memory memory_of(const Model& model, const Parallelism& parallelism, const Numbers& numbers, const Load& load, const std::vector<Run>& runs);
 // Most forward passes of a stage's chunks whose backward has not ended.
 int passes_in_flight(const Parallelism& parallelism, int64_t micro_batches, int stage);
 
 // Bytes and calls of a step; seconds as the links of the machine have it.
 std::vector<Volume> volumes_of(const Model& model, const Parallelism& parallelism, const Numbers& numbers, const Machine& machine,
-                               const Load& load);
+                               const Load& load, const std::vector<Run>& runs);
 
 }  // namespace mm::plan

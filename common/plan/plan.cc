@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time of a step.
 //
-// A stage's time for a micro-batch is that of its matrix products at the machine's efficiency, or of reading its weights where that takes
+// A stage's time for a micro-batch is that of its matrix products at the machine's efficiency for their width, or of reading its weights where that takes
 // longer, of moving what it keeps for backward through memory (written and read going forward, read and answered going backward), and of
 // waiting for its tensor peers; the context ring hides behind the attention that it feeds. The pipeline takes m micro-batches of its slowest
-// stage, and the others' time once to fill and drain, which v chunks a rank divide by v (Narayanan et al., arXiv 2104.04473). The sums of
-// gradients hide behind the backward pass as far as Machine::data_overlap goes; gathers of updated values do not.
+// stage, and the others' time once to fill and drain, which v chunks a rank divide by v (Narayanan et al., arXiv 2104.04473); a last group of
+// fewer than pp micro-batches leaves gaps between its chunks. The sums of gradients hide behind the backward pass as far as
+// Machine::data_overlap goes; gathers of updated values do not.
 #include "common/plan/plan.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,6 @@
 
 #include "common/error.h"
 #include "common/plan/load.h"
-#include "common/plan/parameters.h"
 
 namespace mm::plan {
 namespace {
@@ -34,12 +34,22 @@ double attention_of(const Model& m, const Parallelism& p, const Load& l) {
   return l.samples * static_cast<double>(l.layers) * w.total() / (p.mesh.tp * p.mesh.cp);
 }
 
+// The narrowest side of a layer's products on a rank.
+double width_of(const Model& m, const Parallelism& p, const Load& l) {
+  const bool encoder = l.stage == p.mesh.pp;
+  const Layers& layers = encoder ? m.vision : m.text;
+  const int tp = encoder ? p.encoder_tp : p.mesh.tp;
+  const double rows = encoder ? l.pictures * static_cast<double>(m.vision_positions()) : l.rows;
+  return std::min(rows, static_cast<double>(std::min(largest_part(layers.heads, tp) * layers.head_size, largest_part(layers.intermediate, tp))));
+}
+
 StageTime time_of(const Model& m, const Parallelism& p, const Numbers& numbers, const Machine& machine, const Load& l, const Work& work,
-                  const std::vector<Volume>& volumes) {
-  const double rate = machine.flops * machine.efficiency, micro_batches = static_cast<double>(l.micro_batches);
+                  const std::vector<Volume>& volumes, const std::vector<Run>& runs) {
+  const double width = width_of(m, p, l), micro_batches = static_cast<double>(l.micro_batches);
+  const double rate = machine.flops * machine.efficiency * width / (width + machine.half_width);
   const double again = recomputed_work(m, p, l);
   double weights = 0, owned = 0;
-  for (const Run& run : runs_of_stage(m, p, l.stage)) {
+  for (const Run& run : runs) {
     weights += static_cast<double>(run.size * run.times);
     if (run.trained) owned += static_cast<double>((p.zero >= 1 ? largest_part(run.size, holders_of(run, p)) : run.size) * run.times);
   }
@@ -70,6 +80,13 @@ StageTime time_of(const Model& m, const Parallelism& p, const Numbers& numbers, 
   const double bytes = static_cast<double>(numbers.gradient + 2 * numbers.moments + 2 * numbers.value + 2 * numbers.master);
   t.optimizer = owned * bytes / machine.memory_bandwidth;
   return t;
+}
+
+// Micro-batches that a last, smaller group of an interleaved schedule lacks, in passes of all of a stage's chunks but one. Exact up to pp
+// micro-batches, at most a third too much above.
+double gaps_of(const Parallelism& p, int64_t micro_batches) {
+  const int64_t rest = micro_batches % p.mesh.pp;
+  return rest == 0 ? 0 : static_cast<double>((p.mesh.pp - rest) * (p.chunks - 1)) / p.chunks;
 }
 
 double model_flops(const Model& m, const Batch& batch) {
@@ -149,6 +166,9 @@ Plan make_plan(const Model& m, const Batch& batch, const Parallelism& p, const N
   StageTime time;
   std::vector<Volume> volumes;
   Load before;
+  int64_t pass = 0;  // bytes of activations
+  plan.stages.reserve(static_cast<size_t>(stages));
+  plan.volumes.reserve(static_cast<size_t>(stages) * 7);
   for (int s = 0; s < stages; ++s) {
     const Load load = load_of(m, batch, p, s);
     StagePlan stage;
@@ -156,19 +176,22 @@ Plan make_plan(const Model& m, const Batch& batch, const Parallelism& p, const N
     if (same) {
       stage = plan.stages.back();
     } else {
-      volumes = volumes_of(m, p, numbers, machine, load);
+      const std::vector<Run> runs = runs_of_stage(m, p, s);
+      volumes = volumes_of(m, p, numbers, machine, load, runs);
       const Work work = stage_work(m, p, load);
-      time = time_of(m, p, numbers, machine, load, work, volumes);
+      time = time_of(m, p, numbers, machine, load, work, volumes, runs);
       stage.layers = static_cast<int>(load.layers);
       stage.flops = {micro_batches * work.forward, micro_batches * work.backward, micro_batches * recomputed_work(m, p, load)};
       stage.busy = micro_batches * time.micro_batch;
+      stage.memory = memory_of(m, p, numbers, load, runs);
+      pass = stage.memory.activations;
     }
     for (Volume& v : volumes) {
       v.stage = s;
       plan.volumes.push_back(v);
     }
-    stage.memory = memory_of(m, p, numbers, load);
     stage.in_flight = passes_in_flight(p, load.micro_batches, s);
+    stage.memory.activations = pass * stage.in_flight;
     plan.stages.push_back(stage);
     slowest = std::max(slowest, time.micro_batch);
     sum += time.micro_batch;
@@ -178,7 +201,7 @@ Plan make_plan(const Model& m, const Batch& batch, const Parallelism& p, const N
     plan.optimizer_seconds = std::max(plan.optimizer_seconds, time.optimizer);
     before = load;
   }
-  const double pipeline = micro_batches * slowest + (sum - slowest) / p.chunks + fill;
+  const double pipeline = (micro_batches + gaps_of(p, p.micro_batches(batch))) * slowest + (sum - slowest) / p.chunks + fill;
   for (StagePlan& stage : plan.stages) stage.slack = micro_batches * slowest - stage.busy;
   plan.bubble = 1 - micro_batches * slowest / pipeline;
   plan.step_seconds = pipeline + plan.exposed_data_seconds + plan.optimizer_seconds;

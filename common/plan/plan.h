@@ -54,14 +54,15 @@ struct Link {
 // What one rank has. The defaults are one H100 SXM of a node of 8 with a 400 Gb/s NIC each (NVIDIA's data sheet: 989 TFLOP/s dense bf16, 80 GB,
 // 3.35 TB/s, NVLink 450 GB/s each way).
 struct Machine {
-  double flops = 989e12;         // dense peak, operations a second
-  double efficiency = 0.55;      // of the peak, that the matrix products of a layer reach
-  double memory = 80e9;          // bytes
+  double flops = 989e12;  // dense peak, operations a second
+  // Of the peak, what matrix products reach where their narrowest side is wide; half of it where that side is half_width.
+  double efficiency = 0.68, half_width = 350;
+  double memory = 80e9;  // bytes
   double memory_bandwidth = 3.35e12;
   int ranks_of_node = 8;
   Link inside{5e-6, 400e9}, across{12e-6, 45e9};
-  double reserved = 2e9;         // bytes that libraries and fragmentation take
-  double data_overlap = 0.9;     // of the data group's communication that hides behind the backward pass, at most
+  double reserved = 2e9;      // bytes that libraries and fragmentation take
+  double data_overlap = 0.9;  // of the sums of gradients, what can hide behind the backward pass
 };
 
 // Bytes.

@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "common/plan/load.h"
-#include "common/plan/parameters.h"
 
 namespace mm::plan {
 namespace {
@@ -18,16 +17,17 @@ struct Span {
   int64_t stride = 1, size = 1;
 };
 
-// A group's ranks are `stride` apart. Where they span nodes, all its ranks of a node bring their own NICs.
-Link link_of(const Machine& machine, Span span) {
+// A group's ranks are `stride` apart. Where they span nodes, a collective uses the NICs of all its ranks of a node, a message one.
+Link link_of(const Machine& machine, Group group, Span span) {
   if (span.stride * span.size <= machine.ranks_of_node) return machine.inside;
+  if (group == Group::context || group == Group::pipeline || group == Group::encoder) return machine.across;
   const double members = static_cast<double>(std::max<int64_t>(1, machine.ranks_of_node / span.stride));
   return {machine.across.latency, std::min(machine.inside.bandwidth, members * machine.across.bandwidth)};
 }
 
 class Counter {
  public:
-  Counter(Group group, int stage, Span span, const Machine& machine) : link_(link_of(machine, span)) {
+  Counter(Group group, int stage, Span span, const Machine& machine) : link_(link_of(machine, group, span)) {
     volume_.group = group;
     volume_.stage = stage;
     volume_.size = static_cast<int>(span.size);
@@ -105,7 +105,8 @@ void reduction(Counter& c, const std::vector<Run>& runs, Group group, const Para
 
 }  // namespace
 
-std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbers& numbers, const Machine& machine, const Load& l) {
+std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbers& numbers, const Machine& machine, const Load& l,
+                               const std::vector<Run>& runs) {
   std::vector<Volume> out;
   const Layout& mesh = p.mesh;
   const bool own_encoder = l.stage == mesh.pp;
@@ -117,7 +118,6 @@ std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbe
     fill(c);
     c.put(out);
   };
-  const std::vector<Run> runs = runs_of_stage(m, p, l.stage);
   const auto reduce = [&](Group group, Span span) {
     count(group, span, [&](Counter& c) { reduction(c, runs, group, p, numbers, l); });
   };

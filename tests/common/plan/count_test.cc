@@ -65,7 +65,7 @@ TEST(Memory, IsThatOfZero) {
     Parallelism p;
     p.mesh.dp = 64;
     p.zero = zero;
-    const Memory memory = memory_of(m, p, mixed, load_of(m, {.samples = 64, .length = 128, .labels = 128}, p, 0));
+    const Memory memory = memory_of(m, p, mixed, load_of(m, {.samples = 64, .length = 128, .labels = 128}, p, 0), runs_of_stage(m, p, 0));
     const double bytes = static_cast<double>(memory.parameters + memory.gradients + memory.moments);
     EXPECT_NEAR(bytes / parameters, expected[zero], 1e-4) << zero;
   }
