@@ -3,6 +3,7 @@
 // data_overlap); nothing is fitted to a single run.
 #include <gtest/gtest.h>
 
+#include "common/plan/plan.h"
 #include "tests/common/plan/models.h"
 
 namespace mm::plan {
