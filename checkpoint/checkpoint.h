@@ -7,6 +7,7 @@
 // are an error, never a silent start from step 0. The protocol is told in checkpoint/commit.cc.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -60,6 +61,14 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
+  // What each rank gave, on rank 0; empty on the others.
+  virtual std::vector<std::string> gather(const std::string& mine) {
+    std::vector<std::string> all = all_gather(mine);
+    if (rank() != 0) all.clear();
+    return all;
+  }
+  // What rank 0 gave, on all.
+  virtual std::string broadcast(const std::string& mine) { return all_gather(rank() == 0 ? mine : "")[0]; }
 };
 // A group of one, for tools.
 class SelfGroup : public Group {
@@ -77,16 +86,25 @@ struct SaveResult {
   std::string error;  // of the first rank that failed: object, place, reason
   double seconds = 0;
   uint64_t bytes = 0;  // payload of all ranks
+  int64_t step = 0;
 };
 
 struct StepInfo {
   int64_t step = 0;
   std::string path;
-  bool bad = false;  // a load has marked it
+  bool bad = false;     // a load has marked it
+  bool pinned = false;  // is never removed
 };
 
-class Owners;  // checkpoint/owners.h
+// Which steps stay: the newest `last` that hold, every step that `every` divides (0: none), and pinned ones.
+struct Keep {
+  int last = 2;
+  int64_t every = 0;
+};
 
+struct Writer;  // checkpoint/commit.h
+
+// Not to be used by several threads at once.
 class RunFolder {
  public:
   // Opens RUN, making RUN/checkpoints where `create`. Errors name the folder.
@@ -96,18 +114,21 @@ class RunFolder {
   std::vector<StepInfo> list() const;
   const std::string& path() const { return checkpoints_; }
 
-  // Saves and commits step `step` ("this many steps are done"). Collective; blocks until committed or failed. Never throws for
-  // what a disk can do: the result says it, the same on all ranks.
+  // Saves and commits step `step` ("this many steps are done") straight from the views. Collective; blocks until committed or
+  // failed. Never throws for what a disk can do: the result says it, the same on all ranks. The first save claims the run for
+  // this writer (checkpoint/epochs.h): where load_newest was called before, as one that continues from the step that it
+  // returned.
   SaveResult save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts);
-  // Removes what is older than the newest `keep` (at least 1) committed steps that are not marked bad and whose manifest, sizes
-  // and structure hold at this moment; a step that does not hold is not counted, so that the newest one that does is never
-  // removed. Collective; rank 0 acts. Returns what went wrong, the same on all ranks; empty where all went well.
-  std::string retain(Group& group, int keep);
+  // Removes what `keep` does not name, and steps that a later writer gave up. Counted are committed steps that are not marked bad and whose manifest, sizes and
+  // structure hold at this moment, so that the newest one that does is never removed. Collective; rank 0 acts. Returns what
+  // went wrong, the same on all ranks; empty where all went well.
+  std::string retain(Group& group, const Keep& keep);
+  std::string retain(Group& group, int last) { return retain(group, Keep{last, 0}); }
 
   struct Loaded {
     int64_t step = 0;
     Facts facts;
-    std::vector<std::string> skipped;  // newer steps that did not verify, with the reason
+    std::vector<std::string> skipped;  // newer steps that did not verify or that a later writer gave up, with the reason
   };
   // Loads the newest step that verifies on every rank into the views that `views_of` gives for its facts; marks the ones that
   // do not. Collective. nullopt: there is no committed step at all. Throws a data Error (exit 3) where there are some and none
@@ -116,8 +137,43 @@ class RunFolder {
   std::optional<Loaded> load_newest(Group& group, const std::function<std::vector<View>(int64_t step, const Facts&)>& views_of);
 
  private:
+  friend class Saver;
   std::string checkpoints_;
-  std::unique_ptr<Owners> owners_;
+  std::unique_ptr<Writer> writer_;
+};
+
+// Saves beside the training: begin() copies the values into one of two buffers and returns; another thread writes, commits and
+// removes old steps, at low priority, and needs no further call. A save that fails is a result, never an exception. Ranks talk
+// to each other over TCP connections of their own, so that the caller's collectives are not disturbed.
+class Saver {
+ public:
+  struct Options {
+    int threads = 1;                        // that hash and write, on each rank
+    double bytes_per_second = 0;            // at most, of each rank; 0: as fast as the disk
+    std::chrono::seconds deadline{30 * 60};  // for the slowest rank; a later one is named and the save fails
+    std::optional<Keep> keep = {};          // applied after each commit; none: nothing is removed
+  };
+  // Collective. `folder` must outlive it, and is not saved to by others meanwhile.
+  Saver(RunFolder& folder, Group& group, const Options& options);
+  // Waits until all saves have ended.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // Makes both buffers so large now, so that the first saves do not pay for fresh memory.
+  void reserve(uint64_t bytes);
+  // Collective. What is saved are the values at the call, whatever is written to them afterwards. False: the save was skipped on
+  // all ranks, because on one of them both buffers are busy.
+  bool begin(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts);
+  // Of the saves that have ended since the last call, in order. Not collective: ranks may learn of an end at other steps.
+  std::vector<SaveResult> ended();
+  // Waits for all saves, then as ended().
+  std::vector<SaveResult> wait();
+  int64_t skipped() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace mm::checkpoint

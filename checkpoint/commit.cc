@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a step is saved.
 //
-//  1. Rank 0 names the writer (64 random bits), removes the private folders that dead writers left, and makes
-//  .step-NNNNNNN.WRITER. A stale
-//     writer thus loses its folder: it cannot collide with us, and its own rename fails.
-//  2. The ranks agree which of them writes a box that several of them show (checkpoint/owners.h). Each rank builds the HDF5 structure of its file in memory, creates the file and reserves its space (a full disk shows
-//  here), streams
-//     the payload block by block (hash, write), writes hashes, index and structure, then fsync and close, then fsync of the
-//     private folder.
-//  3. The ranks tell each other their record (size and hashes) or their error. One error and the save has failed.
+//  1. Rank 0 claims an epoch, if this is the first save of its writer (checkpoint/epochs.h), names the save (64 random bits),
+//     removes the private folders that dead writers left, and makes .step-NNNNNNN.NAME. A stale writer thus loses its folder: it
+//     cannot collide with us, and its own rename fails.
+//  2. The ranks have agreed which of them writes a box that several of them show (checkpoint/owners.h). Each rank takes the HDF5
+//     structure of its file from the save before, or builds it in memory, creates the file and reserves its space (a full disk
+//     shows here), streams the payload block by block (hash, write), writes hashes, index and structure, then fsync and close,
+//     then fsync of the private folder.
+//  3. The ranks tell rank 0 their record (size and hashes) or their error. One error and the save has failed.
 //  4. Rank 0 reads the indexes of all files back, checks that the boxes tile every tensor, writes the manifest beside its name,
-//  fsyncs it,
-//     renames it and fsyncs the private folder. All of the step is now durable under a name that no load looks at.
-//  5. Rank 0 renames the folder to step-NNNNNNN and fsyncs the folder above it: the commit. Before the rename a crash leaves
-//  the step before
-//     as the newest; after it, this one. Where that name exists already (a step saved again after a restart), the two are
-//     exchanged in one operation; a file system that cannot do so gets two renames, and a crash between them leaves the step
-//     before as the newest.
+//     fsyncs it, renames it and fsyncs the private folder. All of the step is now durable under a name that no load looks at.
+//  5. Rank 0 makes sure that no newer epoch has been claimed, renames the folder to step-NNNNNNN and fsyncs the folder above it:
+//     the commit. Before the rename a crash leaves the step before as the newest; after it, this one. Where that name exists
+//     already (a step saved again after a restart), the two are exchanged in one operation; a file system that cannot do so gets
+//     two renames, and a crash between them leaves the step before as the newest.
 //  6. Rank 0 replaces LATEST, a hint that a failure does not matter to, and tells the others the outcome.
 //
 // A failure of anything up to and in 5 fails the save: the rename is taken back, the private folder removed, all ranks return
 // the first error. An fsync that failed is never repeated: what it left in the page cache is unknown, so the next save writes
 // new files.
+#include "checkpoint/commit.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
 
+#include "checkpoint/epochs.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/owners.h"
 #include "checkpoint/step_reader.h"
 #include "common/version.h"
 
@@ -94,30 +94,60 @@ void replace_latest(const std::string& checkpoints, const std::string& name) {
   }
 }
 
-// Step 1, on rank 0. Returns the writer's name.
-std::string start(const std::string& checkpoints, int64_t step) {
+// Step 1, on rank 0. Returns the name of the save.
+std::string start(const std::string& checkpoints, Writer& writer, int64_t step) {
   if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
+  if (writer.epoch == 0) writer.epoch = claim_epoch(checkpoints, writer.resumed_from);
   remove_leftovers(checkpoints);
-  std::string writer = new_writer();
-  io::make_folder(checkpoints + "/" + private_name(step, writer));
-  return writer;
+  std::string name = new_writer();
+  io::make_folder(checkpoints + "/" + private_name(step, name));
+  return name;
 }
 
 // Steps 4 to 6, on rank 0. Returns the bytes of payload.
 std::string commit(const std::string& checkpoints, const std::string& private_folder, Manifest manifest,
                    const std::vector<std::string>& reports) {
+  if (const std::string error = first_error(reports); !error.empty()) throw Error(exit_status::data, error);
   for (const std::string& r : reports) manifest.files.push_back(parse_file_record(r.substr(1)));
   const StepReader checks_tiling(private_folder, manifest);
   io::write_file(private_folder + "/manifest.json.tmp", text_of(manifest));
   io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
   io::sync_folder(private_folder);
+  check_epoch(checkpoints, manifest.epoch);
   const std::string name = step_name(manifest.step);
   publish(checkpoints, private_folder, checkpoints + "/" + name);
   replace_latest(checkpoints, name);
   return std::to_string(manifest.payload());
 }
 
-// The views that this rank writes.
+SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
+                   const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
+                   const std::string& problem) {
+  const bool first = group.rank() == 0;
+  const auto failed = [](const std::string& error) { return SaveResult{false, error}; };
+
+  const std::string started = group.broadcast(first ? report_of([&] { return start(checkpoints, writer, step); }) : "");
+  if (const std::string error = first_error({started}); !error.empty()) return failed(error);
+  const std::string name = started.substr(1);
+  const std::string private_folder = checkpoints + "/" + private_name(step, name);
+
+  const std::vector<std::string> reports = group.gather(report_of([&] {
+    if (!problem.empty()) throw Error(exit_status::internal, problem);
+    const Identity identity{name, step, group.rank(), group.size()};
+    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, mine, options);
+    io::sync_folder(private_folder);
+    return text_of(record);
+  }));
+  const std::string outcome = group.broadcast(!first ? "" : report_of([&] {
+    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    return commit(checkpoints, private_folder, {step, name, version_line("mm-train"), now, writer.epoch, facts, {}}, reports);
+  }));
+  if (const std::string error = first_error({outcome}); !error.empty()) return failed(error);
+  return {true, "", 0, std::stoull(outcome.substr(1))};
+}
+
+}  // namespace
+
 std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std::vector<ConstView>& shown) {
   const std::vector<bool>& mine = owners.mine(group, shown);
   std::vector<ConstView> out;
@@ -127,40 +157,14 @@ std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std:
   return out;
 }
 
-SaveResult attempt(const std::string& checkpoints, Group& group, Owners& owners, int64_t step,
-                   const std::vector<ConstView>& shown, const Facts& facts) {
-  const bool first = group.rank() == 0;
-  const auto failed = [](const std::string& error) { return SaveResult{false, error, 0, 0}; };
-
-  const std::string started = group.all_gather(first ? report_of([&] { return start(checkpoints, step); }) : "+")[0];
-  if (const std::string error = first_error({started}); !error.empty()) return failed(error);
-  const std::string writer = started.substr(1);
-  const std::string private_folder = checkpoints + "/" + private_name(step, writer);
-  const std::vector<ConstView> tensors = without_replicas(owners, group, shown);
-
-  const std::vector<std::string> reports = group.all_gather(report_of([&] {
-    const Identity identity{writer, step, group.rank(), group.size()};
-    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, tensors);
-    io::sync_folder(private_folder);
-    return text_of(record);
-  }));
-  if (const std::string error = first_error(reports); !error.empty()) return failed(error);
-
-  const std::string committed = group.all_gather(!first ? "+" : report_of([&] {
-    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    return commit(checkpoints, private_folder, {step, writer, version_line("mm-train"), now, facts, {}}, reports);
-  }))[0];
-  if (const std::string error = first_error({committed}); !error.empty()) return failed(error);
-  return {true, "", 0, std::stoull(committed.substr(1))};
-}
-
-}  // namespace
-
-SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
+SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
+                     const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
+                     const std::string& problem) {
   const auto begin = std::chrono::steady_clock::now();
-  SaveResult result = attempt(checkpoints_, group, *owners_, step, tensors, facts);
+  SaveResult result = attempt(checkpoints, writer, group, step, mine, facts, options, problem);
   // Our private folder after a failure; after a commit over an older folder of that name, the older one.
-  if (group.rank() == 0) remove_leftovers(checkpoints_);
+  if (group.rank() == 0) remove_leftovers(checkpoints);
+  result.step = step;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -40,7 +40,8 @@ std::vector<StepInfo> list_steps(const std::string& checkpoints) {
   for (const std::string& name : io::list_folder(checkpoints)) {
     const auto step = step_of_name(name);
     const std::string path = checkpoints + "/" + name;
-    if (step && io::is_folder(path)) steps.push_back({*step, path, io::exists(path + "/.bad")});
+    if (step && io::is_folder(path))
+      steps.push_back({*step, path, io::exists(path + "/.bad"), io::exists(path + "/.pinned")});
   }
   std::sort(steps.begin(), steps.end(), [](const StepInfo& a, const StepInfo& b) { return a.step > b.step; });
   return steps;
@@ -56,6 +57,16 @@ std::string mark_bad(const StepInfo& step, const std::string& reason) {
   }
 }
 
+void set_pinned(const StepInfo& step, bool pinned) {
+  const std::string mark = step.path + "/.pinned";
+  if (pinned == io::exists(mark)) return;
+  if (pinned)
+    io::write_file(mark, "");
+  else
+    io::remove_tree(mark);
+  io::sync_folder(step.path);
+}
+
 void remove_step(const std::string& checkpoints, const StepInfo& step) {
   const std::string trash = checkpoints + "/.trash-" + step_name(step.step) + "." + new_writer();
   io::rename(step.path, trash);
@@ -66,7 +77,7 @@ void remove_step(const std::string& checkpoints, const StepInfo& step) {
 void remove_leftovers(const std::string& checkpoints) {
   try {
     for (const std::string& name : io::list_folder(checkpoints)) {
-      if (name.starts_with(".step-") || name.starts_with(".trash-")) io::remove_tree(checkpoints + "/" + name);
+      if (name.starts_with(".step-") || name.starts_with(".trash-") || name.starts_with(".claim-")) io::remove_tree(checkpoints + "/" + name);
     }
   } catch (const io::Failure&) {
     // The next save tries again.

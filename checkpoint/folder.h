@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names in RUN/checkpoints: step-0001200 is committed; .step-0001200.WRITER is private to a save under way, .trash-... on its
-// way out; LATEST names the newest step for people and scripts, and nothing trusts it. A file .bad in a step says why a load
-// would not have it.
+// way out; epoch-0000007 is a writer's claim (checkpoint/epochs.h); LATEST names the newest step for people and scripts, and
+// nothing trusts it. In a step, a file .bad says why a load would not have it, and .pinned that it is never removed.
 #pragma once
 
 #include <optional>
@@ -20,6 +20,8 @@ std::string new_writer();  // 16 random hexadecimal digits
 std::vector<StepInfo> list_steps(const std::string& checkpoints);  // newest first
 // Marks the step; what the mark itself meets is returned, and empty where it went well.
 std::string mark_bad(const StepInfo& step, const std::string& reason);
+// Throws io::Failure.
+void set_pinned(const StepInfo& step, bool pinned);
 // Moves it out of the committed names first, so that a removal that is cut short leaves no half step.
 void remove_step(const std::string& checkpoints, const StepInfo& step);
 // What dead writers and removals that were cut short left. A writer that is alive after all loses its folder, and its save

@@ -6,14 +6,58 @@
 
 #include <new>
 
-namespace mm::checkpoint {
+#include "checkpoint/hash_avx2.h"
 
-uint64_t hash64(const void* data, size_t bytes) {
-  return XXH3_64bits(data, bytes);
+namespace mm::checkpoint {
+namespace {
+
+bool with_avx2() {
+#if defined(__x86_64__)
+  static const bool has = compiled_for_avx2() && __builtin_cpu_supports("avx2");
+  return has;
+#else
+  return false;
+#endif
 }
 
-Hash128::Hash128() : state_(XXH3_createState(), [](XXH3_state_s* s) { XXH3_freeState(s); }) {
-  if (!state_ || XXH3_128bits_reset(state_.get()) != XXH_OK) throw std::bad_alloc();
+XXH3_state_s* new_state() {
+  XXH3_state_s* state = XXH3_createState();
+  if (state == nullptr) throw std::bad_alloc();
+  return state;
+}
+
+void free_state(XXH3_state_s* state) {
+  XXH3_freeState(state);
+}
+
+}  // namespace
+
+uint64_t hash64(const void* data, size_t bytes) {
+  return with_avx2() ? hash64_avx2(data, bytes) : XXH3_64bits(data, bytes);
+}
+
+Hash64::Hash64() : state_(new_state(), free_state) {
+  reset();
+}
+
+void Hash64::reset() {
+  XXH3_64bits_reset(state_.get());
+}
+
+void Hash64::add(const void* data, size_t bytes) {
+  if (bytes == 0) return;
+  if (with_avx2())
+    update_avx2(state_.get(), data, bytes);
+  else
+    XXH3_64bits_update(state_.get(), data, bytes);
+}
+
+uint64_t Hash64::value() const {
+  return XXH3_64bits_digest(state_.get());
+}
+
+Hash128::Hash128() : state_(new_state(), free_state) {
+  XXH3_128bits_reset(state_.get());
 }
 
 void Hash128::add(const void* data, size_t bytes) {

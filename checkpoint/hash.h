@@ -15,6 +15,18 @@ inline constexpr uint64_t block_bytes = uint64_t{4} << 20;  // of payload that o
 
 uint64_t hash64(const void* data, size_t bytes);
 
+// The same over parts that come one after the other, so that each is hashed while it is still in the processor's cache.
+class Hash64 {
+ public:
+  Hash64();
+  void reset();
+  void add(const void* data, size_t bytes);
+  uint64_t value() const;
+
+ private:
+  std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
+};
+
 class Hash128 {
  public:
   Hash128();

@@ -17,15 +17,20 @@ namespace {
 
 Hook the_hook;
 
-Fault ask(Op op, const std::string& path) {
-  return the_hook ? the_hook(op, path) : Fault{};
+const std::string no_path;
+
+Fault ask(const Operation& operation) {
+  return the_hook ? the_hook(operation) : Fault{};
 }
 
 // Throws where the hook wants the operation to fail.
-Fault admit(Op op, const char* verb, const std::string& path) {
-  const Fault fault = ask(op, path);
-  if (fault.error != 0) throw Failure(std::string(verb) + " " + path, fault.error);
+Fault admit(const char* verb, const Operation& operation) {
+  const Fault fault = ask(operation);
+  if (fault.error != 0) throw Failure(std::string(verb) + " " + operation.path, fault.error);
   return fault;
+}
+Fault admit(Op op, const char* verb, const std::string& path) {
+  return admit(verb, {op, path, no_path});
 }
 
 void check_regular(int fd, const std::string& path) {
@@ -61,7 +66,7 @@ bool Failure::is_of_content() const {
 }
 
 File File::create(const std::string& path) {
-  admit(Op::open, "create", path);
+  admit(Op::create, "create", path);
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd) throw Failure("create " + path, errno);
   return File(std::move(fd), path);
@@ -84,7 +89,7 @@ uint64_t File::size() const {
 
 void File::allocate(uint64_t bytes) {
   if (bytes == 0) return;
-  admit(Op::allocate, "allocate", path_);
+  admit("allocate", {Op::allocate, path_, no_path, 0, nullptr, bytes});
   int result;
   do result = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes));
   while (result != 0 && errno == EINTR);
@@ -96,7 +101,7 @@ void File::allocate(uint64_t bytes) {
 void File::write(const void* data, size_t bytes, uint64_t offset) {
   const char* p = static_cast<const char*>(data);
   while (bytes > 0) {
-    const Fault fault = admit(Op::write, "write", path_);
+    const Fault fault = admit("write", {Op::write, path_, no_path, offset, p, bytes});
     const ssize_t n = ::pwrite(fd_.get(), p, std::min(bytes, fault.at_most), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Failure("write " + path_, errno);
@@ -110,7 +115,7 @@ void File::write(const void* data, size_t bytes, uint64_t offset) {
 void File::read(void* data, size_t bytes, uint64_t offset) const {
   char* p = static_cast<char*>(data);
   while (bytes > 0) {
-    const Fault fault = admit(Op::read, "read", path_);
+    const Fault fault = admit("read", {Op::read, path_, no_path, offset, nullptr, bytes});
     const ssize_t n = ::pread(fd_.get(), p, std::min(bytes, fault.at_most), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Failure("read " + path_, errno);
@@ -119,6 +124,10 @@ void File::read(void* data, size_t bytes, uint64_t offset) const {
     bytes -= static_cast<size_t>(n);
     offset += static_cast<uint64_t>(n);
   }
+}
+
+void File::start_writeback(uint64_t offset, uint64_t bytes) const noexcept {
+  ::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
 }
 
 void File::sync() {
@@ -157,7 +166,7 @@ bool make_folder(const std::string& path) {
 }
 
 void sync_folder(const std::string& path) {
-  admit(Op::sync, "fsync folder", path);
+  admit(Op::sync_folder, "fsync folder", path);
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) throw Failure("fsync folder " + path, errno);
 }
@@ -190,12 +199,19 @@ bool is_folder(const std::string& path) {
 }
 
 void rename(const std::string& from, const std::string& to) {
-  admit(Op::rename, "rename", from);
+  admit("rename", {Op::rename, from, to});
   if (::rename(from.c_str(), to.c_str()) != 0) throw Failure("rename " + from + " to " + to, errno);
 }
 
+bool link(const std::string& from, const std::string& to) {
+  admit("link", {Op::link, from, to});
+  if (::link(from.c_str(), to.c_str()) == 0) return true;
+  if (errno == EEXIST) return false;
+  throw Failure("link " + from + " to " + to, errno);
+}
+
 bool exchange(const std::string& a, const std::string& b) {
-  int reason = ask(Op::rename, a).error;
+  int reason = ask({Op::exchange, a, b}).error;
   if (reason == 0) {
     if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
     reason = errno;

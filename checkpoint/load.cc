@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a step is chosen and loaded. Rank 0 lists the committed steps and all ranks use its list, for on a network file system
-// another rank may not see the same one. From the newest that is not marked bad on: each rank verifies the manifest, the
+// another rank may not see the same one. Steps that a later writer gave up (checkpoint/epochs.h) are no candidates: they are
+// beyond the point from which it continued. From the newest that is not marked bad on: each rank verifies the manifest, the
 // indexes and the structure of the files that it reads, and every block; the files that a rank does not read are shared out, so
 // that each one's structure is checked by somebody. Then the ranks vote, and go on only with what all of them hold good. Wrong
 // content marks the step, so that no later load tries it; an error of the disk or network skips it this time and leaves no
@@ -8,6 +9,10 @@
 // either.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "checkpoint/commit.h"
+#include "checkpoint/epochs.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/step_reader.h"
 
@@ -60,19 +65,47 @@ std::string first_of(const std::vector<std::string>& votes, char kind) {
   return "";
 }
 
-std::string text_of(const std::vector<StepInfo>& steps) {
+// A step as rank 0 sees it, and why it is no candidate; empty where it is one.
+struct Candidate {
+  StepInfo info;
+  std::string refused;
+};
+
+// A manifest that cannot be read is no reason here: the load itself finds and marks it.
+std::optional<Claim> claim_against(const std::vector<Claim>& claims, const StepInfo& s) {
+  if (claims.empty()) return std::nullopt;
+  try {
+    return given_up(claims, read_manifest(s.path, s.step).epoch, s.step);
+  } catch (const BadStep&) {
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+std::string list_candidates(const std::string& checkpoints) {
   std::string out;
-  for (const StepInfo& s : steps) out += fmt::format("{} {} {}\n", s.step, s.bad ? 1 : 0, step_name(s.step));
+  const std::vector<Claim> claims = list_claims(checkpoints);
+  for (const StepInfo& s : list_steps(checkpoints)) {
+    std::string refused = s.bad ? "marked bad by an earlier load" : "";
+    const auto claim = s.bad ? std::nullopt : claim_against(claims, s);
+    if (claim) {
+      refused = fmt::format("given up by the writer of epoch {} ({}), which continued from step {}", claim->epoch, claim->who,
+                            *claim->resumed_from);
+      std::replace(refused.begin(), refused.end(), '\n', ' ');
+    }
+    out += fmt::format("{} {}\n", s.step, refused);
+  }
   return out;
 }
 
-std::vector<StepInfo> parse_steps(const std::string& text, const std::string& checkpoints) {
-  std::vector<StepInfo> out;
+std::vector<Candidate> parse_candidates(const std::string& text, const std::string& checkpoints) {
+  std::vector<Candidate> out;
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     const std::string line = text.substr(at, end - at);
-    const size_t a = line.find(' '), b = line.find(' ', a + 1);
-    out.push_back({std::stoll(line.substr(0, a)), checkpoints + "/" + line.substr(b + 1), line[a + 1] == '1'});
+    const size_t space = line.find(' ');
+    const int64_t step = std::stoll(line.substr(0, space));
+    out.push_back({{step, checkpoints + "/" + step_name(step)}, line.substr(space + 1)});
     at = end + 1;
   }
   return out;
@@ -85,22 +118,24 @@ std::optional<RunFolder::Loaded> RunFolder::load_newest(
   std::string mine;
   if (group.rank() == 0) {
     try {
-      mine = "+" + text_of(list_steps(checkpoints_));
-    } catch (const io::Failure& e) {
+      mine = "+" + list_candidates(checkpoints_);
+    } catch (const Error& e) {
       mine = std::string("-") + e.what();
     }
   }
-  const std::string listed = group.all_gather(mine)[0];
+  const std::string listed = group.broadcast(mine);
   if (listed.empty() || listed[0] != '+')
     throw data_error(listed.empty() ? "checkpoint: rank 0 listed nothing" : listed.substr(1));
-  const std::vector<StepInfo> steps = parse_steps(listed.substr(1), checkpoints_);
-  if (steps.empty()) return std::nullopt;
+  const std::vector<Candidate> candidates = parse_candidates(listed.substr(1), checkpoints_);
+  writer_->resumed_from = 0;
+  if (candidates.empty()) return std::nullopt;
 
   Loaded loaded;
-  for (const StepInfo& info : steps) {
+  for (const Candidate& c : candidates) {
+    const StepInfo& info = c.info;
     const std::string name = step_name(info.step);
-    if (info.bad) {
-      loaded.skipped.push_back(name + ": marked bad by an earlier load");
+    if (!c.refused.empty()) {
+      loaded.skipped.push_back(name + ": " + c.refused);
       continue;
     }
     Attempt attempt = try_step(group, info, views_of);
@@ -121,10 +156,11 @@ std::optional<RunFolder::Loaded> RunFolder::load_newest(
       continue;
     }
     loaded.step = info.step;
+    writer_->resumed_from = info.step;
     loaded.facts = std::move(attempt.facts);
     return loaded;
   }
-  std::string message = fmt::format("checkpoint: {}: none of {} committed steps loads", checkpoints_, steps.size());
+  std::string message = fmt::format("checkpoint: {}: none of {} committed steps loads", checkpoints_, candidates.size());
   for (const std::string& s : loaded.skipped) message += "; " + s;
   throw data_error(message);
 }

@@ -6,15 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/box.h"
 #include "checkpoint/hash.h"
-#include "checkpoint/skeleton.h"
 
 namespace mm::checkpoint {
 namespace {
-
-constexpr size_t longest_name = 8192;  // bytes, so that an attribute holds it
-constexpr size_t most_dimensions = 32;
 
 // A missing or short file is wrong content; anything else that a read reports may pass, and says nothing about the step.
 template <class F>
@@ -27,68 +22,7 @@ auto as_content(F&& f) {
   }
 }
 
-Entry entry_of(const ConstView& v) {
-  const std::string who = fmt::format("checkpoint: save tensor {} ({})", v.name, v.role);
-  auto refuse = [&](const std::string& reason) { throw Error(exit_status::internal, who + ": " + reason); };
-  if (v.name.size() > longest_name || v.role.size() > longest_name)
-    refuse(fmt::format("a name longer than {} bytes", longest_name));
-  if (v.global_shape.size() > most_dimensions) refuse(fmt::format("more than {} dimensions", most_dimensions));
-  if (!checked_elements(v.global_shape) || !lies_within(v.box, v.global_shape)) {
-    refuse(fmt::format("box {} at {} of a tensor of shape {}", text_of(v.box.shape), text_of(v.box.offset),
-                       text_of(v.global_shape)));
-  }
-  Entry e{v.name, v.role, v.dtype, v.global_shape, v.box};
-  if (v.data == nullptr && e.bytes() > 0) refuse("no data");
-  return e;
-}
-
 }  // namespace
-
-FileRecord write_rank_file(const std::string& path, const Identity& identity, const std::vector<ConstView>& views) {
-  RankIndex index{identity, {}};
-  FileRecord record;
-  for (const ConstView& v : views) {
-    Entry e = entry_of(v);
-    e.first_block = record.hash_count;
-    record.hash_count += e.blocks();
-    record.payload += e.bytes();
-    index.entries.push_back(std::move(e));
-  }
-  record.index_bytes = encode(index).size();
-  Skeleton skeleton = make_skeleton(index.entries, record.index_bytes, record.hash_count);
-  record.size = skeleton.size;
-  record.index_offset = skeleton.index_offset;
-  record.hash_offset = skeleton.hash_offset;
-
-  io::File file = io::File::create(path);
-  file.allocate(record.size);
-
-  std::vector<uint64_t> hashes;
-  for (size_t i = 0; i < views.size(); ++i) {
-    const Entry& e = index.entries[i];
-    const char* data = static_cast<const char*>(views[i].data);
-    for (uint64_t at = 0; at < e.bytes(); at += block_bytes) {
-      const uint64_t n = std::min(block_bytes, e.bytes() - at);
-      hashes.push_back(hash64(data + at, n));
-      file.write(data + at, n, e.offset + at);
-    }
-  }
-
-  const std::string blob = encode(index);
-  record.index_hash = hash128(blob);
-  skeleton.patch(record.index_offset, blob);
-  skeleton.patch(record.hash_offset,
-                 std::string(reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)));
-  Hash128 structure;
-  for (const Skeleton::Piece& p : skeleton.structure) {
-    structure.add(p.bytes.data(), p.bytes.size());
-    file.write(p.bytes.data(), p.bytes.size(), p.offset);
-  }
-  record.structure_hash = structure.hex();
-  file.sync();
-  file.close();
-  return record;
-}
 
 RankFile::RankFile(std::string path, const FileRecord& record, const Identity& identity)
     : path_(std::move(path)), record_(record) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's file of a step: written in one pass (structure, payload hashed as it streams, hashes and index, fsync), and read
-// with every byte checked against its hash.
+// One rank's file of a step, read with every byte checked against its hash. rank_file_writer.h writes it.
 #pragma once
 
 #include <functional>
@@ -12,9 +11,6 @@
 #include "checkpoint/manifest.h"
 
 namespace mm::checkpoint {
-
-// Writes, fsyncs and closes a new file. Throws Error: io::Failure, or what is wrong with the views.
-FileRecord write_rank_file(const std::string& path, const Identity& identity, const std::vector<ConstView>& views);
 
 // `count` bytes at `source` of an entry's payload go to `target`.
 struct Run {

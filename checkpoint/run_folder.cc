@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "checkpoint/commit.h"
+#include "checkpoint/epochs.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/owners.h"
 #include "checkpoint/step_reader.h"
 
 namespace mm::checkpoint {
@@ -18,9 +19,17 @@ void make_path(const std::string& path) {
   io::sync_folder(parent.empty() ? "." : parent);
 }
 
+enum class Standing { holds, does_not, given_up };
+
+// Whether a load would have it, as far as can be told without reading the payload.
+Standing standing_of(const StepInfo& s, const std::vector<Claim>& claims) {
+  if (s.bad || !verify_step(s.path, s.step, true, [](uint64_t) {}).empty()) return Standing::does_not;
+  return given_up(claims, read_manifest(s.path, s.step).epoch, s.step) ? Standing::given_up : Standing::holds;
+}
+
 }  // namespace
 
-RunFolder::RunFolder(std::string run, bool create) : owners_(std::make_unique<Owners>()) {
+RunFolder::RunFolder(std::string run, bool create) : writer_(std::make_unique<Writer>()) {
   while (run.size() > 1 && run.back() == '/') run.pop_back();
   checkpoints_ = run + "/checkpoints";
   if (create)
@@ -35,23 +44,40 @@ std::vector<StepInfo> RunFolder::list() const {
   return list_steps(checkpoints_);
 }
 
-std::string RunFolder::retain(Group& group, int keep) {
+SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
+  WriteOptions options;
+  options.skeletons = &writer_->skeletons;
+  const std::vector<ConstView> mine = without_replicas(writer_->owners, group, tensors);
+  return save_step(checkpoints_, *writer_, group, step, mine, facts, options);
+}
+
+void retain_steps(const std::string& checkpoints, const Keep& keep) {
+  const std::vector<Claim> claims = list_claims(checkpoints);
+  int kept = 0;
+  for (const StepInfo& s : list_steps(checkpoints)) {
+    const bool enough = kept >= std::max(keep.last, 1);
+    const Standing standing = enough ? Standing::holds : standing_of(s, claims);
+    if (!enough && standing == Standing::holds) {
+      ++kept;
+      continue;
+    }
+    const bool by_number = keep.every > 0 && s.step % keep.every == 0 && !s.bad && standing != Standing::given_up;
+    if (s.pinned || by_number) continue;
+    if (enough || standing == Standing::given_up) remove_step(checkpoints, s);
+  }
+  remove_leftovers(checkpoints);
+}
+
+std::string RunFolder::retain(Group& group, const Keep& keep) {
   std::string outcome = "+";
   if (group.rank() == 0) {
     try {
-      int kept = 0;
-      for (const StepInfo& s : list_steps(checkpoints_)) {
-        if (kept >= std::max(keep, 1))
-          remove_step(checkpoints_, s);
-        else if (!s.bad && verify_step(s.path, s.step, true, [](uint64_t) {}).empty())
-          ++kept;
-      }
-      remove_leftovers(checkpoints_);
-    } catch (const io::Failure& e) {
+      retain_steps(checkpoints_, keep);
+    } catch (const Error& e) {
       outcome = std::string("-") + e.what();
     }
   }
-  outcome = group.all_gather(outcome)[0];
+  outcome = group.broadcast(outcome);
   return outcome.starts_with('-') ? outcome.substr(1) : "";
 }
 

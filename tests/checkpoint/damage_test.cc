@@ -67,7 +67,7 @@ class Damage : public ::testing::Test {
 };
 
 TEST_F(Damage, EveryBitFlipIsFound) {
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     const std::string path = file(2, files_[random_() % files_.size()]);
     std::string bytes = slurp(path);
     const size_t at = random_() % bytes.size(), bit = random_() % 8;
@@ -125,7 +125,7 @@ TEST_F(Damage, NothingValidIsAnErrorAndNeverAFreshStart) {
 
 TEST_F(Damage, AReadThatFailsSkipsTheStepButMarksNothing) {
   const std::string failing = file(2, "rank-00001.h5");
-  io::set_hook([&](io::Op op, const std::string& path) { return io::Fault{op == io::Op::read && path == failing ? EIO : 0}; });
+  io::set_hook([&](const io::Operation& o) { return io::Fault{o.op == io::Op::read && o.path == failing ? EIO : 0}; });
   std::vector<std::string> skipped;
   EXPECT_EQ(load_and_compare(
                 folder_ / "run", [&](int64_t step) -> const State& { return step == 1 ? one_ : two_; }, layout_, &skipped),
