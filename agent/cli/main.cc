@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "agent/cli/classify.h"
 #include "common/agent_client.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -22,6 +23,7 @@ constexpr int enough_unkillable_seconds = 180;
 
 struct Options {
   std::string config = mm::Site::default_path, socket, job;
+  std::vector<std::string> files;
   bool json = false, follow = false;
   int64_t since = 0;
 };
@@ -152,7 +154,11 @@ int main(int argc, char** argv) {
   CLI::App* status_command = app.add_subcommand("status", "What the agent knows: the node, its jobs and their ranks");
   CLI::App* events_command = app.add_subcommand("events", "Events since the agent started, oldest first");
   CLI::App* check_command = app.add_subcommand("check", "Is this node fit for a job? A line for each finding; exit status 1 if there is one");
-  for (CLI::App* command : {status_command, events_command, check_command}) command->add_flag("--json", options.json, "JSON Lines on standard output");
+  CLI::App* classify_command = app.add_subcommand("classify", "The incidents in kernel-log files; needs no agent");
+  app.add_flag("--json", options.json, "JSON Lines on standard output");
+  for (CLI::App* command : {status_command, events_command, check_command, classify_command})
+    command->add_flag("--json", options.json, "JSON Lines on standard output");
+  classify_command->add_option("FILE", options.files, "Kernel logs: dmesg, syslog, journalctl, /dev/kmsg records; - is standard input")->required();
   status_command->add_option("--job", options.job, "Only this job");
   events_command->add_option("--since", options.since, "Only events with a higher number");
   events_command->add_flag("--follow", options.follow, "Go on with what happens");
@@ -165,6 +171,7 @@ int main(int argc, char** argv) {
   try {
     if (*status_command) return status(options);
     if (*events_command) return events(options);
+    if (*classify_command) return mm::agent::classify(options.files, options.json);
     return check(options);
   } catch (const mm::Error& e) {
     mm::log::error("{}", e.what());

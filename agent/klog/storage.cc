@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Disks, file systems and remote file systems. What happens to one disk, from the controller to the file system on it, is one fault.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "agent/klog/scan.h"
+#include "agent/klog/sighting.h"
+
+namespace mm::agent {
+namespace {
+
+// nvme0n1p2 -> nvme0n1, sda1 -> sda; dm-0, md127 and others as they are
+std::string disk_of(std::string_view device) {
+  if (device.starts_with("/dev/")) device.remove_prefix(5);
+  if (device.starts_with("nvme") || device.starts_with("mmcblk")) {
+    const size_t p = device.rfind('p');
+    return std::string(p != std::string_view::npos && p > 4 && p + 1 < device.size() && is_digit(device[p - 1]) ? device.substr(0, p) : device);
+  }
+  for (const std::string_view prefix : {"sd", "vd", "xvd", "hd"}) {
+    if (!device.starts_with(prefix)) continue;
+    size_t end = device.size();
+    while (end > prefix.size() && is_digit(device[end - 1])) --end;
+    return std::string(device.substr(0, end));
+  }
+  return std::string(device);
+}
+
+// nvme0n1 and nvme0c0n1 belong to nvme0.
+std::string controller_of(const std::string& disk) {
+  Scan scan(disk);
+  if (!scan.take("nvme")) return disk;
+  return "nvme" + std::string(scan.while_is(is_digit));
+}
+
+// Empty drives and loop devices are no disks of ours.
+bool is_no_disk(std::string_view device) {
+  return device.empty() || device.starts_with("loop") || device.starts_with("sr") || device.starts_with("fd") || device.starts_with("zram") ||
+         device.starts_with("ram") || device.starts_with("nbd");
+}
+
+Sighting of_disk(const char* code, const std::string& disk, Severity severity, Action action, int rank) {
+  Sighting s;
+  s.part = Part::storage;
+  s.code = code;
+  s.device = disk;
+  s.severity = severity;
+  s.action = action;
+  s.family = "disk/" + controller_of(disk);
+  s.rank = rank;
+  return s;
+}
+
+std::string_view name_at(Scan& scan) {
+  return scan.while_is([](char c) { return is_word(c) || c == '/' || c == '!'; });
+}
+
+// blk_update_request: I/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0
+// I/O error, dev nvme0n1, sector 1953523072 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2
+// blk_update_request: critical medium error, dev sdb, sector 7814037160
+// Buffer I/O error on dev sda1, logical block 123456, lost async page write
+bool match_block(std::string_view text, const See& see) {
+  Scan scan(text);
+  if (scan.take("Buffer I/O error on dev")) {
+    scan.take("ice");
+    scan.spaces();
+    const std::string disk = disk_of(name_at(scan));
+    if (!is_no_disk(disk)) see(of_disk("io_error", disk, Severity::error, Action::alert, 10));
+    return true;
+  }
+  scan.take("blk_update_request: ");
+  scan.take("print_req_error: ");
+  scan.take("end_request: ");
+  const bool medium = scan.take("critical medium error"), target = !medium && (scan.take("critical target error") || scan.take("critical nexus error"));
+  if (!medium && !target && !scan.take("I/O error")) return false;
+  if (!scan.take(", dev ") && !scan.take(", device ")) return false;
+  const std::string disk = disk_of(name_at(scan));
+  if (!is_no_disk(disk))
+    see(medium ? of_disk("medium_error", disk, Severity::fatal, Action::drain, 30) : of_disk("io_error", disk, Severity::error, Action::alert, 12));
+  return true;
+}
+
+// nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff
+// nvme nvme4: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller
+// nvme nvme0: I/O 123 QID 4 timeout, aborting
+// nvme nvme4: Disabling device after reset failure: -19
+// nvme nvme1: Removing after probe failure status: -19
+// nvme nvme0: Device not ready; aborting reset, CSTS=0x1
+// block nvme1n1: no available path - failing I/O
+bool match_nvme(std::string_view text, const See& see) {
+  Scan scan(text);
+  if (scan.take("block nvme")) {
+    scan = Scan(text.substr(6));
+    const std::string disk = disk_of(name_at(scan));
+    if (contains(text, "no available path - failing I/O")) see(of_disk("nvme_no_path", disk, Severity::error, Action::alert, 20));
+    return true;
+  }
+  if (!scan.take("nvme nvme")) return false;
+  scan = Scan(text.substr(5));
+  const std::string disk = std::string(name_at(scan));
+  const std::string_view words = scan.rest();
+  if (contains(words, "controller is down") || contains(words, "Disabling device after reset failure") || contains(words, "Removing after probe failure") ||
+      contains(words, "Device not ready; aborting") || contains(words, "Device shutdown incomplete") || contains(words, "failed to reset controller"))
+    see(of_disk("nvme_down", disk, Severity::fatal, Action::drain, 40));
+  else if (contains(words, " timeout, "))
+    see(of_disk("nvme_timeout", disk, Severity::warning, Action::alert, 8));
+  else if (contains(words, "Abort status: "))
+    see([&] {
+      Sighting s = of_disk("nvme_timeout", disk, Severity::info, Action::ignore, 0);
+      s.joins_only = true;
+      s.count = 0;
+      return s;
+    }());
+  return true;
+}
+
+// sd 0:0:0:0: [sda] tag#0 Sense Key : Medium Error [current]
+// sd 2:0:0:0: rejecting I/O to offline device
+// sd 2:0:0:0: Device offlined - not ready after error recovery
+// ata1.00: failed command: READ FPDMA QUEUED
+bool match_scsi(std::string_view text, const See& see) {
+  if (text.starts_with("sd ")) {
+    Scan scan(text);
+    const std::string disk = scan.skip_past("[") && contains(text, "[sd") ? std::string(scan.until("]")) : "";
+    if (contains(text, "Sense Key : Medium Error") || contains(text, "Sense Key : Hardware Error"))
+      see(of_disk("medium_error", disk, Severity::fatal, Action::drain, 30));
+    else if (contains(text, "rejecting I/O to offline device") || contains(text, "Device offlined"))
+      see(of_disk("disk_offline", disk, Severity::error, Action::alert, 25));
+    return true;
+  }
+  if (!text.starts_with("ata")) return false;
+  if (contains(text, ": failed command: ")) {
+    Scan scan(text);
+    see(of_disk("ata_error", std::string(scan.until(".:")), Severity::warning, Action::alert, 5));
+  }
+  return true;
+}
+
+// The name between brackets, such as "(sda1)", "(device dm-0)", "(device sda1: state EA)".
+std::string in_brackets(std::string_view text) {
+  Scan scan(text);
+  if (!scan.skip_past("(")) return "";
+  scan.take("device ");
+  return disk_of(name_at(scan));
+}
+
+// EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0
+// EXT4-fs (dm-0): Remounting filesystem read-only
+// XFS (nvme0n1p1): Corruption of in-memory data (0x8) detected at ...  Shutting down filesystem
+// BTRFS info (device sda1: state E): forced readonly
+// JBD2: Detected IO errors while flushing file data on sda1-8
+bool match_file_system(std::string_view text, const See& see) {
+  const bool ext = text.starts_with("EXT4-fs") || text.starts_with("EXT3-fs") || text.starts_with("EXT2-fs");
+  const bool xfs = text.starts_with("XFS "), btrfs = text.starts_with("BTRFS"), jbd = text.starts_with("JBD2: ") || text.starts_with("Aborting journal on device ");
+  if (!ext && !xfs && !btrfs && !jbd && !text.starts_with("F2FS-fs")) return false;
+  std::string disk = in_brackets(text);
+  if (jbd) {
+    const size_t at = text.rfind(' ');
+    std::string_view last = text.substr(at + 1);
+    if (const size_t dash = last.rfind('-'); dash != std::string_view::npos && !last.starts_with("dm-")) last = last.substr(0, dash);
+    while (!last.empty() && (last.back() == '.' || last.back() == ':')) last.remove_suffix(1);
+    disk = disk_of(last);
+  }
+  if (is_no_disk(disk) && !disk.empty()) return true;
+  if (contains(text, "Remounting filesystem read-only") || contains(text, "forced readonly") || contains(text, "remounting read-only"))
+    see(of_disk("read_only", disk, Severity::fatal, Action::drain, 20));
+  else if (xfs && (contains(text, "Shutting down filesystem") || contains(text, "hutting down") || contains(text, "has been shut down") || contains(text, "xfs_do_force_shutdown")))
+    see(of_disk("shut_down", disk, Severity::fatal, Action::drain, 20));
+  else if (text.starts_with("EXT4-fs error") || text.starts_with("EXT3-fs error") || text.starts_with("BTRFS error") || text.starts_with("BTRFS critical") ||
+           contains(text, "I/O error") || contains(text, "IO failure") || contains(text, "metadata corruption detected") || contains(text, "Detected IO errors") ||
+           text.starts_with("Aborting journal"))
+    see(of_disk("fs_error", disk, Severity::error, Action::alert, 11));
+  return true;
+}
+
+// md/raid1:md0: Disk failure on sda1, disabling device.
+bool match_raid(std::string_view text, const See& see) {
+  if (!text.starts_with("md/raid") && !text.starts_with("md: ")) return false;
+  Scan scan(text);
+  if (!scan.skip_past("Disk failure on ")) return true;
+  see(of_disk("raid_disk_failed", disk_of(name_at(scan)), Severity::error, Action::alert, 15));
+  return true;
+}
+
+Sighting remote(const char* code, std::string_view server, Severity severity, bool ends) {
+  Sighting s;
+  s.part = Part::storage;
+  s.code = code;
+  s.severity = severity;
+  s.action = ends ? Action::ignore : Action::alert;
+  s.family = fmt::format("remote/{}/{}", code, server);
+  s.ends = s.joins_only = ends;
+  s.count = ends ? 0 : 1;
+  s.facts.emplace_back("server", std::string(server));
+  return s;
+}
+
+// "scratch-OST0001-osc-ffff8d6014c18000" and "scratch-OST0001" are one server.
+std::string_view lustre_target(std::string_view text) {
+  const size_t dash = text.find('-');
+  const size_t second = dash == std::string_view::npos ? dash : text.find('-', dash + 1);
+  return text.substr(0, second);
+}
+
+// nfs: server nas01 not responding, still trying
+// nfs: server nas01 OK
+// Lustre: 2219:0:(client.c:2114:ptlrpc_expire_one_request()) @@@ Request sent has timed out for slow reply ...
+// Lustre: scratch-OST0001-osc-ffff8d60: Connection to scratch-OST0001 (at 10.0.0.1@o2ib) was lost; in progress operations using this service will wait ...
+// LustreError: 11-0: scratch-OST0001-osc-ffff8d60: operation ost_read to node 10.0.0.1@o2ib failed: rc = -107
+// LustreError: 167-0: scratch-MDT0000-mdc-ffff: This client was evicted by scratch-MDT0000; in progress operations using this service will fail.
+// Lustre: scratch-OST0001-osc-ffff8d60: Connection restored to 10.0.0.1@o2ib (at 10.0.0.1@o2ib)
+bool match_remote(std::string_view text, const See& see) {
+  Scan scan(text);
+  if (scan.take("nfs: server ") || scan.take("lockd: server ")) {
+    const std::string_view server = scan.word();
+    if (contains(scan.rest(), "not responding")) see(remote("nfs", server, Severity::warning, false));
+    else if (contains(scan.rest(), "OK")) see(remote("nfs", server, Severity::info, true));
+    return true;
+  }
+  // nfs4_reclaim_open_state: Lock reclaim failed!
+  if (contains(text, "nfs4_reclaim_open_state: Lock reclaim failed")) {
+    see(remote("nfs", "", Severity::error, false));
+    return true;
+  }
+  const bool error = scan.take("LustreError: ");
+  if (error || scan.take("Lustre: ")) {
+    std::string_view target;
+    for (Scan words = scan; !words.done() && target.empty();) {
+      std::string_view word = words.word();
+      words.spaces();
+      while (!word.empty() && (word.back() == ':' || word.back() == ';' || word.back() == ',')) word.remove_suffix(1);
+      if (contains(word, "-OST") || contains(word, "-MDT") || word.starts_with("MGC")) target = word.starts_with("MGC") ? word : lustre_target(word);
+    }
+    if (contains(text, "Connection restored to")) see(remote("lustre", target, Severity::info, true));
+    else if (contains(text, "was evicted by")) see(remote("lustre", target, Severity::error, false));
+    else if (error || (contains(text, "Connection to ") && contains(text, "was lost")) || contains(text, "Request sent has timed out") ||
+             contains(text, "Request sent has failed"))
+      see(remote("lustre", target, Severity::warning, false));
+    return true;
+  }
+  // ceph: mds0 hung; libceph: mon1 (1)10.0.0.3:6789 session lost, hunting for new mon
+  if ((text.starts_with("ceph: ") && contains(text, " hung")) || (text.starts_with("libceph: ") && contains(text, "session lost"))) {
+    scan.skip_past(": ");
+    see(remote("ceph", scan.word(), Severity::warning, false));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void match_storage(const LogLine& line, LogContext&, const See& see) {
+  const std::string_view text = line.message;
+  if (match_block(text, see) || match_nvme(text, see) || match_scsi(text, see) || match_file_system(text, see) || match_raid(text, see)) return;
+  // dd: attempt to access beyond end of device
+  if (contains(text, "attempt to access beyond end of device")) return see(of_disk("beyond_end", "", Severity::error, Action::alert, 3));
+  match_remote(text, see);
+}
+
+}  // namespace mm::agent
