@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "trainer/ops/blas.h"
+#include "trainer/ops/gemm.h"
 #include "trainer/ops/lanes.h"
 #include "trainer/ops/tiles.h"
 #include "trainer/tensor/buffer.h"
@@ -113,8 +113,14 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const 
           if (fresh) fill_rows(to, block.rows, q_stride, size, T(0));
           return;
         }
-        gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + block.q_row * q_stride + head * size, q_stride,
-             k + kv_at, kv_stride, T(0), scores, block.keys);
+        multiply<T>({.m = block.rows,
+                     .n = block.keys,
+                     .k = size,
+                     .a = plain(q + block.q_row * q_stride + head * size, q_stride),
+                     .b = transposed(k + kv_at, kv_stride),
+                     .c = scores,
+                     .c_stride = block.keys,
+                     .scale = scale});
         for (int64_t r = 0; r < block.rows; ++r) {
           T *row = scores + r * block.keys, *result = to + r * q_stride;
           const int64_t n = block.visible(r);
@@ -123,8 +129,14 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const 
           if (fresh) continue;
           for (int64_t j = 0; j < size; ++j) result[j] *= keep;
         }
-        gemm(Op::none, Op::none, block.rows, size, block.keys, T(1), scores, block.keys, v + kv_at, kv_stride,
-             fresh ? T(0) : T(1), to, q_stride);
+        multiply<T>({.m = block.rows,
+                     .n = size,
+                     .k = block.keys,
+                     .a = plain<T>(scores, block.keys),
+                     .b = plain(v + kv_at, kv_stride),
+                     .c = to,
+                     .c_stride = q_stride,
+                     .add = fresh ? nullptr : to});
       });
     }
   });
@@ -156,10 +168,21 @@ void attention_backward(ThreadPool& pool, const AttentionShape& shape, const T* 
           const int64_t q_at = block.q_row * q_stride + head * size;
           T* probabilities = scratch.need(2 * block.rows * block.keys);
           T* gradients = probabilities + block.rows * block.keys;
-          gemm(Op::none, Op::transposed, block.rows, block.keys, size, scale, q + q_at, q_stride, k + kv_at, kv_stride, T(0),
-               probabilities, block.keys);
-          gemm(Op::none, Op::transposed, block.rows, block.keys, size, T(1), dout + q_at, q_stride, v + kv_at, kv_stride, T(0),
-               gradients, block.keys);
+          multiply<T>({.m = block.rows,
+                       .n = block.keys,
+                       .k = size,
+                       .a = plain(q + q_at, q_stride),
+                       .b = transposed(k + kv_at, kv_stride),
+                       .c = probabilities,
+                       .c_stride = block.keys,
+                       .scale = scale});
+          multiply<T>({.m = block.rows,
+                       .n = block.keys,
+                       .k = size,
+                       .a = plain(dout + q_at, q_stride),
+                       .b = transposed(v + kv_at, kv_stride),
+                       .c = gradients,
+                       .c_stride = block.keys});
           for (int64_t r = 0; r < block.rows; ++r) {
             T *p = probabilities + r * block.keys, *g = gradients + r * block.keys;
             const T *o = out + q_at + r * q_stride, *go = dout + q_at + r * q_stride;
@@ -172,12 +195,32 @@ void attention_backward(ThreadPool& pool, const AttentionShape& shape, const T* 
             }
             for (int64_t j = n; j < block.keys; ++j) p[j] = g[j] = 0;
           }
-          gemm(Op::transposed, Op::none, block.keys, size, block.rows, T(1), probabilities, block.keys, dout + q_at, q_stride,
-               T(1), dv + kv_at, kv_stride);
-          gemm(Op::none, Op::none, block.rows, size, block.keys, scale, gradients, block.keys, k + kv_at, kv_stride, T(1),
-               dq + q_at, q_stride);
-          gemm(Op::transposed, Op::none, block.keys, size, block.rows, scale, gradients, block.keys, q + q_at, q_stride, T(1),
-               dk + kv_at, kv_stride);
+          multiply<T>({.m = block.keys,
+                       .n = size,
+                       .k = block.rows,
+                       .a = transposed<T>(probabilities, block.keys),
+                       .b = plain(dout + q_at, q_stride),
+                       .c = dv + kv_at,
+                       .c_stride = kv_stride,
+                       .add = dv + kv_at});
+          multiply<T>({.m = block.rows,
+                       .n = size,
+                       .k = block.keys,
+                       .a = plain<T>(gradients, block.keys),
+                       .b = plain(k + kv_at, kv_stride),
+                       .c = dq + q_at,
+                       .c_stride = q_stride,
+                       .scale = scale,
+                       .add = dq + q_at});
+          multiply<T>({.m = block.keys,
+                       .n = size,
+                       .k = block.rows,
+                       .a = transposed<T>(gradients, block.keys),
+                       .b = plain(q + q_at, q_stride),
+                       .c = dk + kv_at,
+                       .c_stride = kv_stride,
+                       .scale = scale,
+                       .add = dk + kv_at});
         });
       }
     }

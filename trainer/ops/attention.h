@@ -24,8 +24,8 @@ struct Segment {
 // The segments of one sequence stand together in the list, and share no row with those of another. Inside a sequence the same
 // queries may see several runs of keys, and the same keys may be seen by several runs of queries.
 struct AttentionShape {
-  // Query head h reads key and value head (first_head + h) / group; group 0 stands for heads / kv_heads. A slice of a model's heads
-  // may begin and end inside a group.
+  // Query head h reads key and value head (first_head + h) / group; group 0 stands for heads / kv_heads. A slice of a model's
+  // heads may begin and end inside a group.
   int64_t heads = 0, kv_heads = 0, group = 0, first_head = 0;
   int64_t head_size = 0;
   bool causal = false;

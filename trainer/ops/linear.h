@@ -16,7 +16,7 @@ void linear(tensor::ThreadPool& pool, const T* x, const T* w, const T* bias, con
 template <class T>
 void linear_grad_input(tensor::ThreadPool& pool, const T* dy, const T* w, T* dx, int64_t rows, int64_t in, int64_t out,
                        bool accumulate);
-// dw += dy^T x; the sum over rows is taken inside one tile.
+// dw += dy^T x
 template <class T>
 void linear_grad_weight(tensor::ThreadPool& pool, const T* dy, const T* x, T* dw, int64_t rows, int64_t in, int64_t out);
 // sums[columns] += the sum of the rows of x [rows, columns].

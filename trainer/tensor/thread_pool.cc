@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One loop is open at a time. `claims` holds its generation in the high half and the number of tiles that nobody has taken in
 // the low half; a thread takes a tile by lowering the low half by compare-and-swap, so a thread that wakes late, into another
-// generation, cannot take a tile that is not there. Who has taken a tile may read `body` and `tiles`: they change only when all
+// generation, cannot take a tile that is not there. Who has taken a tile may read `work` and `tiles`: they change only when all
 // tiles of the loop are done.
 #include "trainer/tensor/thread_pool.h"
 
@@ -19,7 +19,7 @@ namespace mm::tensor {
 
 struct ThreadPool::State {
   std::vector<std::thread> workers;
-  const std::function<void(int64_t)>* body = nullptr;
+  Work work = {};
   int64_t tiles = 0;
   std::atomic<uint64_t> claims{0};
   std::atomic<int> finished{0};    // tiles of the open loop that are done
@@ -43,7 +43,7 @@ struct ThreadPool::State {
   void run(int64_t tile) {
     if (failed.load(std::memory_order_relaxed)) return;
     try {
-      (*body)(tile);
+      work.call(work.body, tile);
     } catch (...) {
       std::scoped_lock lock(error_mutex);
       if (!error) error = std::current_exception();
@@ -89,14 +89,14 @@ int ThreadPool::threads() const {
   return static_cast<int>(state_->workers.size()) + 1;
 }
 
-void ThreadPool::parallel_for(int64_t tiles, const std::function<void(int64_t)>& body) {
+void ThreadPool::run(int64_t tiles, Work work) {
   State& s = *state_;
   if (tiles <= 1 || s.workers.empty()) {
-    for (int64_t i = 0; i < tiles; ++i) body(i);
+    for (int64_t i = 0; i < tiles; ++i) work.call(work.body, i);
     return;
   }
   if (tiles > std::numeric_limits<int>::max()) throw std::invalid_argument("thread pool: too many tiles");
-  s.body = &body;
+  s.work = work;
   s.tiles = tiles;
   s.finished.store(0, std::memory_order_relaxed);
   s.failed.store(false, std::memory_order_relaxed);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 namespace mm::tensor {
@@ -17,10 +16,20 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   int threads() const;
   // Calls body(i) for every i in [0, tiles), each once, on any thread; returns when all are done. The first exception is
-  // rethrown, and tiles that had not begun by then are left out. One caller at a time, and never from within a body.
-  void parallel_for(int64_t tiles, const std::function<void(int64_t)>& body);
+  // rethrown, and tiles that had not begun by then are left out. One caller at a time, and never from within a body. Allocates
+  // nothing.
+  template <class Body>
+  void parallel_for(int64_t tiles, const Body& body) {
+    run(tiles, {&body, [](const void* b, int64_t tile) { (*static_cast<const Body*>(b))(tile); }});
+  }
 
  private:
+  struct Work {
+    const void* body;
+    void (*call)(const void* body, int64_t tile);
+  };
+  void run(int64_t tiles, Work work);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// b is packed once, in panels of tile_columns columns, block of k by block of k; then each tile of c takes its rows of a, and a
+// panel stays in the first cache while they pass. Rows of a are read in place where they are contiguous; where columns are, a
+// tile packs its rows first, for in place each element would be on a page of its own.
+#include "trainer/ops/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "trainer/ops/gemm_kernel.h"
+#include "trainer/ops/tiles.h"
+#include "trainer/tensor/buffer.h"
+
+namespace mm::ops {
+namespace {
+
+using kernel::tile_columns;
+using kernel::tile_rows;
+using kernel::Vector;
+using kernel::width;
+
+constexpr int64_t block_depth = 384;                   // of k: a panel of so many is 16 KB
+constexpr int64_t block_rows = 12 * tile_rows;         // of c, for one tile of work
+constexpr int64_t block_columns = 512;                 // the same
+constexpr int64_t packed_elements = int64_t{1} << 22;  // of b at a time
+
+int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+Cut depth_of(int64_t k) {
+  return Cut::into(k, std::max<int64_t>(1, (k + block_depth - 1) / block_depth));
+}
+
+// Columns [0, columns) of b's rows [p0, p1), to[p][tile_columns], with zeros where there are fewer columns.
+template <class T>
+void pack_panel(const Operand<T>& b, int64_t p0, int64_t p1, int64_t column, int64_t columns, T* to) {
+  constexpr int64_t full = tile_columns<T>, w = width<T>;
+  if (b.column_step == 1 && columns == full) {
+    for (int64_t p = p0; p < p1; ++p, to += full) {
+      const T* from = b.data + p * b.row_step + column;
+      kernel::store(to, kernel::load(from));
+      kernel::store(to + w, kernel::load(from + w));
+    }
+    return;
+  }
+  if (b.row_step == 1 && columns == full) {
+    const T* from = b.data + column * b.column_step;
+    for (; p0 + w <= p1; p0 += w, to += w * full)
+      for (int64_t half = 0; half < 2; ++half) {
+        Vector<T> r[width<T>];
+        for (int64_t j = 0; j < w; ++j) r[j] = kernel::load(from + (half * w + j) * b.column_step + p0);
+        kernel::transpose<T>(r);
+        for (int64_t p = 0; p < w; ++p) kernel::store(to + p * full + half * w, r[p]);
+      }
+  }
+  for (int64_t p = p0; p < p1; ++p, to += full)
+    for (int64_t j = 0; j < full; ++j) to[j] = j < columns ? b.data[p * b.row_step + (column + j) * b.column_step] : T(0);
+}
+
+// Rows [r0, r1) of a, whose columns are contiguous, in groups of tile_rows: to[group][p][tile_rows], with zeros where there are
+// fewer rows.
+template <class T>
+void pack_rows(const Operand<T>& a, int64_t r0, int64_t r1, int64_t p0, int64_t p1, T* to) {
+  const int64_t k = p1 - p0, whole = (r1 - r0) / tile_rows, left = (r1 - r0) % tile_rows;
+  for (int64_t p = 0; p < k; ++p) {
+    const T* from = a.data + r0 + (p0 + p) * a.column_step;
+    T* at = to + p * tile_rows;
+    for (int64_t group = 0; group < whole; ++group, from += tile_rows, at += k * tile_rows)
+      std::memcpy(at, from, tile_rows * sizeof(T));
+    for (int64_t i = 0; left > 0 && i < tile_rows; ++i) at[i] = i < left ? from[i] : T(0);
+  }
+}
+
+// b's columns [j0, j1), block by block of k; a block's panels stand one after another.
+template <class T>
+struct Packed {
+  const T* data;
+  int64_t panels;
+  const T* panel(int64_t index, int64_t p0, int64_t p1) const {
+    return data + (p0 * panels + index * (p1 - p0)) * tile_columns<T>;
+  }
+};
+
+template <class T>
+Vector<T> splat(T x) {
+  return x - Vector<T>{};
+}
+
+// What one row of a tile becomes: with bias and add the first time, onto what is there later.
+template <class T>
+inline void finish_row(Vector<T> left, Vector<T> right, T scale, const T* bias, const T* onto, T* to) {
+  constexpr int w = width<T>;
+  if (scale != T(1)) {
+    left *= scale;
+    right *= scale;
+  }
+  if (bias) {
+    left += kernel::load(bias);
+    right += kernel::load(bias + w);
+  }
+  if (onto) {
+    left += kernel::load(onto);
+    right += kernel::load(onto + w);
+  }
+  kernel::store(to, left);
+  kernel::store(to + w, right);
+}
+
+// `tile` goes to rows [row, row + rows) and columns [column, column + columns) of c.
+template <class T>
+inline void finish(const Product<T>& product, bool first, const kernel::Tile<T>& tile, int64_t row, int64_t rows,
+                   int64_t column, int64_t columns) {
+  T* to = product.c + row * product.c_stride + column;
+  const T* onto = first ? product.add : product.c;
+  if (onto) onto += row * product.c_stride + column;
+  const T* bias = first && product.bias ? product.bias + column : nullptr;
+  if (columns == tile_columns<T>) {
+    for (int64_t i = 0; i < rows; ++i)
+      finish_row(tile.at[i][0], tile.at[i][1], product.scale, bias, onto ? onto + i * product.c_stride : nullptr,
+                 to + i * product.c_stride);
+    return;
+  }
+  T padded[2][tile_columns<T>] = {};
+  if (bias) std::copy_n(bias, columns, padded[1]);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (onto) std::copy_n(onto + i * product.c_stride, columns, padded[0]);
+    finish_row(tile.at[i][0], tile.at[i][1], product.scale, bias ? padded[1] : nullptr, onto ? padded[0] : nullptr, padded[0]);
+    std::copy_n(padded[0], columns, to + i * product.c_stride);
+  }
+}
+
+// c's rows [r0, r1) and panels [j0, j1) of the packed columns, which begin at `column` of c.
+template <class T>
+void compute(const Product<T>& product, const Packed<T>& packed, int64_t column, int64_t r0, int64_t r1, int64_t j0,
+             int64_t j1) {
+  static thread_local tensor::Buffer<T> scratch;
+  const Operand<T>& a = product.a;
+  const bool in_place = a.column_step == 1;
+  const Cut depth = depth_of(product.k);
+  T* rows = in_place ? nullptr : scratch.need(round_up(r1 - r0, tile_rows) * block_depth);
+  for (int64_t block = 0; block < depth.parts; ++block) {
+    const int64_t p0 = depth.begin(block), p1 = depth.end(block), k = p1 - p0;
+    if (!in_place) pack_rows(a, r0, r1, p0, p1, rows);
+    for (int64_t j = j0; j < j1; ++j) {
+      const T* panel = packed.panel(j, p0, p1);
+      const int64_t first = column + j * tile_columns<T>, columns = std::min<int64_t>(tile_columns<T>, product.n - first);
+      for (int64_t r = r0; r < r1; r += tile_rows) {
+        const int64_t count = std::min<int64_t>(tile_rows, r1 - r);
+        std::array<const T*, tile_rows> row;
+        for (int64_t i = 0; i < tile_rows; ++i)
+          row[static_cast<size_t>(i)] =
+              in_place ? a.data + (r + std::min(i, count - 1)) * a.row_step + p0 : rows + (r - r0) * k + i;
+        const kernel::Tile<T> tile =
+            in_place ? kernel::accumulate<T, true>(k, row, 1, panel) : kernel::accumulate<T, false>(k, row, tile_rows, panel);
+        finish(product, block == 0, tile, r, count, first, columns);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void multiply(const Product<T>& product) {
+  static thread_local tensor::Buffer<T> scratch;
+  const int64_t panels = (product.n + tile_columns<T> - 1) / tile_columns<T>;
+  const Cut depth = depth_of(product.k);
+  T* to = scratch.need(std::max<int64_t>(1, product.k * panels * tile_columns<T>));
+  const Packed<T> packed{to, panels};
+  for (int64_t block = 0; block < depth.parts; ++block)
+    for (int64_t j = 0; j < panels; ++j, to += (depth.end(block) - depth.begin(block)) * tile_columns<T>)
+      pack_panel(product.b, depth.begin(block), depth.end(block), j * tile_columns<T>,
+                 std::min<int64_t>(tile_columns<T>, product.n - j * tile_columns<T>), to);
+  for (int64_t r = 0; r < product.m; r += block_rows)
+    compute(product, packed, 0, r, std::min(product.m, r + block_rows), 0, panels);
+}
+
+template <class T>
+void multiply(tensor::ThreadPool& pool, const Product<T>& product) {
+  static thread_local tensor::Buffer<T> scratch;
+  const Cut depth = depth_of(product.k);
+  const int64_t most = std::max<int64_t>(1, packed_elements / std::max<int64_t>(1, product.k) / tile_columns<T>);
+  const int64_t all = (product.n + tile_columns<T> - 1) / tile_columns<T>;
+  for (int64_t begin = 0; begin < all; begin += most) {
+    const int64_t panels = std::min(most, all - begin), column = begin * tile_columns<T>;
+    T* to = scratch.need(std::max<int64_t>(1, product.k * panels * tile_columns<T>));
+    const Packed<T> packed{to, panels};
+    pool.parallel_for(depth.parts * panels, [&](int64_t part) {
+      const int64_t p0 = depth.begin(part / panels), p1 = depth.end(part / panels), j = part % panels;
+      const int64_t at = column + j * tile_columns<T>;
+      pack_panel(product.b, p0, p1, at, std::min<int64_t>(tile_columns<T>, product.n - at),
+                 to + (p0 * panels + j * (p1 - p0)) * tile_columns<T>);
+    });
+    const Cut rows((product.m + tile_rows - 1) / tile_rows, block_rows / tile_rows);
+    const Cut columns(panels, block_columns / tile_columns<T>);
+    for_tiles(pool, rows, columns, [&](int64_t r0, int64_t r1, int64_t j0, int64_t j1) {
+      compute(product, packed, column, r0 * tile_rows, std::min(product.m, r1 * tile_rows), j0, j1);
+    });
+  }
+}
+
+template void multiply(const Product<float>&);
+template void multiply(const Product<double>&);
+template void multiply(ThreadPool&, const Product<float>&);
+template void multiply(ThreadPool&, const Product<double>&);
+
+}  // namespace mm::ops
