@@ -90,6 +90,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 END
 }
 rank_pid() { ranks | awk -v r="$1" '$3 == r { print $1; exit }'; }
+signal_ranks() { ranks | while read -r pid _; do kill -"$1" "$pid" 2>/dev/null || true; done; }
 no_ranks() { [ -z "$(ranks)" ]; }
 
 # Step, loss, grad_norm, lr and tokens of a run, as written.
@@ -249,13 +250,17 @@ blind() {
 
 controller() {
   test_case "Slurm's controller is killed, then a rank: the next launch waits for it"
+  local hang_timeout=100
   begin controller
-  # slurmctld writes its state some seconds after a change; a job that is not in it would be lost.
+  # slurmctld writes its state some seconds after a change; a job that is not in it would be lost. The training stands still for
+  # so long, or it might be over by then.
+  signal_ranks STOP
   touch "$work/submitted"
   saved() { [ "$MINI_SLURM_DIR/ctld/job_state" -nt "$work/submitted" ]; }
   wait_until 20 saved
   "$mini" fault ctld kill
   kill -KILL "$(rank_pid 2)"
+  signal_ranks CONT
   waits() { grep -q "controller does not answer" "$work/controller.out"; }
   wait_until 60 waits
   fault_at=$(now)
