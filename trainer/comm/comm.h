@@ -42,11 +42,13 @@ constexpr Type type_of() {
 }
 enum class What : uint8_t { reduce_scatter, all_gather, broadcast, all_reduce, all_reduce_max, barrier, split, send, receive };
 
-// What was begun, for tests that compare ranks; trace.h compares.
+// What was begun, for tests: trace.h compares ranks.
 struct Traced {
-  std::string group;  // its name and the first of its ranks: "tp@4"
-  std::string what;   // "reduce_scatter float 0 12 24", with the bounds of the parts; "send double 100 tag 3 to 5"
-  bool operator==(const Traced&) const = default;
+  std::string group;      // its name and the first of its ranks in the world: "tp@4"
+  int ranks = 0;          // in the group
+  std::string what;       // "reduce_scatter float 0 12 24", with the bounds of the parts; of a message "float 100 tag 3"
+  int peer = -1;          // of a message: the other rank in the world
+  bool outgoing = false;  // of a message
 };
 
 // Something that was begun. Must not outlive the Comm. One that is dropped before its end is withdrawn, which only the end of

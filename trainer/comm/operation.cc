@@ -56,6 +56,11 @@ void Operation::begin(std::shared_ptr<Group> group, What what, Type type, void* 
   failure_.clear();
 }
 
+void Operation::record(std::string what, int peer, bool outgoing) {
+  engine_.trace.push_back(
+      {fmt::format("{}@{}", group_->name, group_->members.front()), group_->size(), std::move(what), peer, outgoing});
+}
+
 void Operation::begin_collective(std::shared_ptr<Group> group, What what, Type type, void* data,
                                  std::span<const int64_t> bounds) {
   begin(std::move(group), what, type, data);
@@ -64,9 +69,7 @@ void Operation::begin_collective(std::shared_ptr<Group> group, What what, Type t
   if (bounds_.size() != ranks + 1 || !std::is_sorted(bounds_.begin(), bounds_.end()))
     throw Error(exit_status::internal, fmt::format("comm: {} over {}: {} bounds that are not those of {} parts", name_of(what),
                                                    group_->name, bounds_.size(), ranks));
-  if (engine_.tracing)
-    engine_.trace.push_back({fmt::format("{}@{}", group_->name, group_->members.front()),
-                             fmt::format("{} {} {}", name_of(what), name_of(type), fmt::join(bounds_, " "))});
+  if (engine_.tracing) record(fmt::format("{} {} {}", name_of(what), name_of(type), fmt::join(bounds_, " ")));
   if (ranks == 1) return;
   tag_ = {group_->context, true, group_->collectives++};
   state_ = State::flying;
@@ -86,15 +89,12 @@ void Operation::begin_collective(std::shared_ptr<Group> group, What what, Type t
 
 void Operation::begin_message(std::shared_ptr<Group> group, What what, Type type, void* data, int64_t n, int peer, int tag) {
   begin(std::move(group), what, type, data);
-  if (engine_.tracing)
-    engine_.trace.push_back(
-        {fmt::format("{}@{}", group_->name, group_->members.front()),
-         fmt::format("{} {} {} tag {} {} {}", name_of(what), name_of(type), n, tag, what == What::send ? "to" : "from", peer)});
   const int world_peer = group_->members.at(static_cast<size_t>(peer));
   if (peer == group_->rank || tag < 0 || static_cast<uint64_t>(tag) >= engine_.transport().tags())
     throw Error(exit_status::internal,
                 fmt::format("comm: {} over {}: rank {} with tag {}: a rank sends to others, with tags below {}", name_of(what),
                             group_->name, world_peer, tag, engine_.transport().tags()));
+  if (engine_.tracing) record(fmt::format("{} {} tag {}", name_of(type), n, tag), world_peer, what == What::send);
   bounds_.assign({0, n});
   tag_ = {group_->context, false, static_cast<uint64_t>(tag)};
   state_ = State::flying;

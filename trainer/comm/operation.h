@@ -37,6 +37,7 @@ class Operation : public Pending::Operation {
   enum class Step : uint8_t { scatter, gather, exchange, message };
 
   void begin(std::shared_ptr<Group> group, What what, Type type, void* data);
+  void record(std::string what, int peer = -1, bool outgoing = false);
   void begin_round();
   bool next_round();
   void send(int rank, const std::byte* data, int64_t elements);

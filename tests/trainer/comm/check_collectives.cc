@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/error.h"
+#include "tests/trainer/comm/checks.h"
+#include "tests/trainer/comm/harness.h"
+
+namespace mm::comm {
+namespace {
+
+// Uneven parts: some are empty, and the first does not begin at 0.
+std::vector<int64_t> uneven_bounds(int64_t n, int ranks) {
+  std::vector<int64_t> bounds{n / 7};
+  for (int r = 0; r < ranks; ++r)
+    bounds.push_back(r % 3 == 1 ? bounds.back() : r == ranks - 1 ? n : bounds.back() + (n - bounds.back()) / 2);
+  return bounds;
+}
+
+template <class T>
+void check_parts(Comm& comm, int64_t n) {
+  const std::vector<int64_t> bounds = uneven_bounds(n, comm.size());
+  std::vector<T> data = values<T>(comm.rank(), n);
+  comm.reduce_scatter(data.data(), std::span<const int64_t>(bounds));
+  comm.all_gather(data.data(), std::span<const int64_t>(bounds));
+  for (int64_t i = 0; i < n; ++i) {
+    const bool inside = i >= bounds.front() && i < bounds.back();
+    const T expected = inside ? sum_of_values<T>(comm.size(), i) : value<T>(comm.rank(), i);
+    ASSERT_EQ(data[static_cast<size_t>(i)], expected) << "element " << i << " of " << n << " on rank " << comm.rank();
+  }
+}
+
+template <class T>
+void check_whole(Comm& comm, int64_t n) {
+  std::vector<T> sum = values<T>(comm.rank(), n), all = sum, largest = sum;
+  comm.reduce_scatter(sum.data(), n);
+  comm.all_gather_parts(sum.data(), n);
+  comm.all_reduce(all.data(), n);
+  comm.all_reduce_max(largest.data(), n);
+  const int last = comm.size() - 1;
+  std::vector<T> told = values<T>(comm.rank() == last ? 17 : 0, n);
+  comm.broadcast(told.data(), n, last);
+  for (int64_t i = 0; i < n; ++i) {
+    const size_t at = static_cast<size_t>(i);
+    T top = value<T>(0, i);
+    for (int r = 1; r < comm.size(); ++r) top = std::max(top, value<T>(r, i));
+    ASSERT_EQ(sum[at], sum_of_values<T>(comm.size(), i)) << "element " << i << " of " << n << " on rank " << comm.rank();
+    ASSERT_EQ(all[at], sum[at]) << "element " << i << " of " << n << " on rank " << comm.rank();
+    ASSERT_EQ(largest[at], top) << "element " << i << " of " << n << " on rank " << comm.rank();
+    ASSERT_EQ(told[at], value<T>(17, i)) << "element " << i << " of " << n << " on rank " << comm.rank();
+  }
+}
+
+void check_all(Comm& comm) {
+  // Fewer elements than ranks, parts of unequal length, and parts that take several rounds.
+  for (int64_t n : {0, 1, 3, 4099, 1'200'017}) {
+    check_whole<double>(comm, n);
+    check_parts<double>(comm, n);
+  }
+  check_whole<float>(comm, 3'000'011);
+  check_parts<float>(comm, 3'000'011);
+  check_whole<int32_t>(comm, 5003);
+  check_whole<uint8_t>(comm, 5003);
+  check_parts<uint8_t>(comm, 100'003);
+  const double nan = std::nan("");
+  std::vector<double> with_nan{comm.rank() == comm.size() - 1 ? nan : 1.0, comm.rank() == 0 ? nan : 2.0};
+  comm.all_reduce_max(with_nan.data(), 2);
+  EXPECT_TRUE(std::isnan(with_nan[0]) && std::isnan(with_nan[1]));
+  const auto text_of = [](int rank) {
+    return std::string(static_cast<size_t>(rank) * 3'000'000, static_cast<char>('a' + rank));
+  };
+  const std::vector<std::string> texts = comm.all_gather(text_of(comm.rank()));
+  ASSERT_EQ(texts.size(), static_cast<size_t>(comm.size()));
+  for (int r = 0; r < comm.size(); ++r) EXPECT_TRUE(texts[static_cast<size_t>(r)] == text_of(r)) << r;
+  EXPECT_EQ(comm.all_reduce({}).size(), 0U);
+  comm.barrier();
+}
+
+void check_split(Comm& comm) {
+  const uint64_t before = comm.bytes_sent();
+  // Odd and even ranks, without the last; then each of these again, by itself.
+  const bool out = comm.size() > 1 && comm.rank() == comm.size() - 1;
+  const std::unique_ptr<Comm> half = comm.split(out ? -1 : comm.rank() % 2, "half");
+  ASSERT_EQ(half == nullptr, out);
+  if (half) {
+    EXPECT_EQ(half->name(), "half");
+    EXPECT_EQ(half->rank(), comm.rank() / 2);
+    for (int r = 0; r < half->size(); ++r) EXPECT_EQ(half->world_rank(r), comm.world_rank(comm.rank() % 2 + 2 * r));
+    check_whole<double>(*half, 10'001);
+    check_parts<float>(*half, 10'001);
+    const std::unique_ptr<Comm> one = half->split(half->rank(), "one");
+    ASSERT_EQ(one->size(), 1);
+    EXPECT_EQ(one->world_rank(0), comm.world_rank(comm.rank()));
+    check_whole<double>(*one, 11);
+    EXPECT_EQ(one->bytes_sent(), 0U);
+    EXPECT_EQ(comm.bytes_sent() - before >= half->bytes_sent(), true);
+    EXPECT_EQ(half->bytes_sent() > 0, half->size() > 1);
+  }
+  check_whole<double>(comm, 77);
+}
+
+// Every rank sends to the next and to the one after it before it receives anything.
+void check_messages(Comm& comm) {
+  const int n = comm.size(), me = comm.rank();
+  if (n < 3) return;
+  const std::vector<double> large = values<double>(me, 70'001), small = values<double>(me, 5);
+  std::vector<double> from_last(70'001), from_one_before(5);
+  std::vector<Pending> pending;
+  pending.push_back(comm.begin_send((me + 1) % n, large.data(), 70'001, 1000));
+  pending.push_back(comm.begin_send((me + 2) % n, small.data(), 5, 7));
+  pending.push_back(comm.begin_send((me + 2) % n, small.data(), 0, 8));
+  pending.push_back(comm.begin_receive((me + n - 2) % n, from_one_before.data(), 5, 7));
+  pending.push_back(comm.begin_receive((me + n - 2) % n, from_one_before.data(), 0, 8));
+  pending.push_back(comm.begin_receive((me + n - 1) % n, from_last.data(), 70'001, 1000));
+  for (Pending& p : pending) p.wait();
+  EXPECT_TRUE(from_last == values<double>((me + n - 1) % n, 70'001));
+  EXPECT_TRUE(from_one_before == values<double>((me + n - 2) % n, 5));
+  EXPECT_THROW(comm.begin_send(me, small.data(), 5, 1), Error);
+}
+
+}  // namespace
+
+void check_collectives(Comm& comm) {
+  check_all(comm);
+  check_split(comm);
+  check_messages(comm);
+}
+
+}  // namespace mm::comm
