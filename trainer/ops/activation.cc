@@ -5,6 +5,7 @@
 
 #include "trainer/ops/lanes.h"
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 namespace {
@@ -53,6 +54,7 @@ void with_kind(Gelu kind, const Body& body) {
 
 template <class T>
 void gelu(ThreadPool& pool, Gelu kind, const T* x, T* y, int64_t n) {
+  const tensor::Timed timed("activation");
   with_kind<T>(kind, [&](auto f) {
     for_parts(pool, n, elements_per_tile, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) y[i] = f.value(x[i]);
@@ -62,6 +64,7 @@ void gelu(ThreadPool& pool, Gelu kind, const T* x, T* y, int64_t n) {
 
 template <class T>
 void gelu_backward(ThreadPool& pool, Gelu kind, const T* x, T* gradient, int64_t n) {
+  const tensor::Timed timed("activation gradient");
   with_kind<T>(kind, [&](auto f) {
     for_parts(pool, n, elements_per_tile, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) gradient[i] *= f.slope(x[i]);
@@ -71,6 +74,7 @@ void gelu_backward(ThreadPool& pool, Gelu kind, const T* x, T* gradient, int64_t
 
 template <class T>
 void swiglu(ThreadPool& pool, const T* gate, const T* up, T* y, int64_t n) {
+  const tensor::Timed timed("activation");
   for_parts(pool, n, elements_per_tile, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
   });
@@ -78,6 +82,7 @@ void swiglu(ThreadPool& pool, const T* gate, const T* up, T* y, int64_t n) {
 
 template <class T>
 void swiglu_backward(ThreadPool& pool, const T* gate, const T* up, const T* dy, T* dgate, T* dup, int64_t n) {
+  const tensor::Timed timed("activation gradient");
   for_parts(pool, n, elements_per_tile, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T g = gate[i], s = sigmoid(g), d = dy[i];

@@ -8,6 +8,7 @@
 #include "trainer/ops/lanes.h"
 #include "trainer/ops/tiles.h"
 #include "trainer/tensor/buffer.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 namespace {
@@ -46,6 +47,14 @@ void for_sequences(ThreadPool& pool, std::span<const Segment> segments, int64_t 
     const size_t* run = at + tile / heads;
     body(segments.subspan(run[0], run[1] - run[0]), tile % heads);
   });
+}
+
+// The products of a query's and a key's elements that a matrix of scores takes.
+double scores_of(const AttentionShape& shape) {
+  double scores = 0;
+  for (const Segment& segment : shape.segments)
+    for_blocks(segment, shape.causal, [&](const Block& block) { scores += static_cast<double>(block.rows * block.keys); });
+  return scores * static_cast<double>(shape.heads * shape.head_size);
 }
 
 template <class T>
@@ -94,6 +103,7 @@ void whole_sequences(std::span<const int64_t> starts, std::vector<Segment>& segm
 template <class T>
 void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, T* log_sums,
                bool merge) {
+  const tensor::Timed timed("attention", 4 * scores_of(shape));
   const int64_t heads = shape.heads, size = shape.head_size;
   const int64_t q_stride = heads * size, kv_stride = shape.kv_heads * size;
   const T scale = inverse_root<T>(size);
@@ -147,6 +157,7 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const T* q, const 
 template <class T>
 void attention_backward(ThreadPool& pool, const AttentionShape& shape, const T* q, const T* k, const T* v, const T* out,
                         const T* dout, const T* log_sums, T* dq, T* dk, T* dv, bool accumulate) {
+  const tensor::Timed timed("attention gradient", 10 * scores_of(shape));
   const int64_t heads = shape.heads, size = shape.head_size;
   const int64_t q_stride = heads * size, kv_stride = shape.kv_heads * size;
   const T scale = inverse_root<T>(size);

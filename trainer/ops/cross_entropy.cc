@@ -5,11 +5,13 @@
 
 #include "trainer/ops/lanes.h"
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 
 template <class T>
 void cross_entropy(ThreadPool& pool, T* logits, const int32_t* labels, double* losses, int64_t rows, int64_t classes) {
+  const tensor::Timed timed("cross entropy");
   for_parts(pool, rows, rows_per_tile(classes), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       T* row = logits + r * classes;

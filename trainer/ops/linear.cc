@@ -3,12 +3,21 @@
 
 #include "trainer/ops/gemm.h"
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
+namespace {
+
+double products(int64_t rows, int64_t in, int64_t out) {
+  return 2 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+}
+
+}  // namespace
 
 template <class T>
 void linear(ThreadPool& pool, const T* x, const T* w, const T* bias, const T* residual, T* y, int64_t rows, int64_t in,
             int64_t out) {
+  const tensor::Timed timed("linear", products(rows, in, out));
   multiply<T>(pool, {.m = rows,
                      .n = out,
                      .k = in,
@@ -23,6 +32,7 @@ void linear(ThreadPool& pool, const T* x, const T* w, const T* bias, const T* re
 template <class T>
 void linear_grad_input(ThreadPool& pool, const T* dy, const T* w, T* dx, int64_t rows, int64_t in, int64_t out,
                        bool accumulate) {
+  const tensor::Timed timed("linear, input gradient", products(rows, in, out));
   multiply<T>(pool, {.m = rows,
                      .n = in,
                      .k = out,
@@ -36,12 +46,14 @@ void linear_grad_input(ThreadPool& pool, const T* dy, const T* w, T* dx, int64_t
 template <class T>
 void linear_grad_weight(ThreadPool& pool, const T* dy, const T* x, T* dw, int64_t rows, int64_t in, int64_t out) {
   if (rows == 0) return;
+  const tensor::Timed timed("linear, weight gradient", products(rows, in, out));
   multiply<T>(pool,
               {.m = out, .n = in, .k = rows, .a = transposed(dy, out), .b = plain(x, in), .c = dw, .c_stride = in, .add = dw});
 }
 
 template <class T>
 void add_row_sums(ThreadPool& pool, const T* x, T* sums, int64_t rows, int64_t columns) {
+  const tensor::Timed timed("bias gradient");
   for_parts(pool, columns, columns_per_tile, [&](int64_t c0, int64_t c1) {
     T partial[columns_per_tile] = {};
     for (int64_t r = 0; r < rows; ++r)

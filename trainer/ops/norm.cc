@@ -5,12 +5,14 @@
 
 #include "trainer/ops/lanes.h"
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 
 template <class T>
 void layer_norm(ThreadPool& pool, const T* x, const T* w, const T* b, T* y, T* mean, T* inverse, int64_t rows, int64_t size,
                 double eps) {
+  const tensor::Timed timed("norm");
   const T n = static_cast<T>(size), epsilon = static_cast<T>(eps);
   for_parts(pool, rows, rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -29,6 +31,7 @@ void layer_norm(ThreadPool& pool, const T* x, const T* w, const T* b, T* y, T* m
 template <class T>
 void layer_norm_backward(ThreadPool& pool, const T* x, const T* w, const T* mean, const T* inverse, const T* dy, T* dx, T* dw,
                          T* db, int64_t rows, int64_t size, bool accumulate) {
+  const tensor::Timed timed("norm gradient");
   if (dw || db) {
     for_parts(pool, size, columns_per_tile, [&](int64_t c0, int64_t c1) {
       T weights[columns_per_tile] = {}, biases[columns_per_tile] = {};
@@ -63,6 +66,7 @@ void layer_norm_backward(ThreadPool& pool, const T* x, const T* w, const T* mean
 
 template <class T>
 void rms_norm(ThreadPool& pool, const T* x, const T* w, T* y, T* inverse, int64_t rows, int64_t size, double eps) {
+  const tensor::Timed timed("norm");
   const T n = static_cast<T>(size), epsilon = static_cast<T>(eps);
   for_parts(pool, rows, rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -78,6 +82,7 @@ void rms_norm(ThreadPool& pool, const T* x, const T* w, T* y, T* inverse, int64_
 template <class T>
 void rms_norm_backward(ThreadPool& pool, const T* x, const T* w, const T* inverse, const T* dy, T* dx, T* dw, int64_t rows,
                        int64_t size, bool accumulate) {
+  const tensor::Timed timed("norm gradient");
   if (dw) {
     for_parts(pool, size, columns_per_tile, [&](int64_t c0, int64_t c1) {
       T weights[columns_per_tile] = {};

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 
@@ -24,6 +25,7 @@ void RopeTable<T>::reach(int64_t positions) {
 
 template <class T>
 void rope(ThreadPool& pool, const RopeTable<T>& table, const int64_t* positions, T* x, int64_t rows, int64_t heads, bool back) {
+  const tensor::Timed timed("rope");
   const int64_t size = table.head_size(), half = size / 2;
   for_parts(pool, rows, rows_per_tile(heads * size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

@@ -2,11 +2,13 @@
 #include "trainer/ops/rows.h"
 
 #include "trainer/ops/tiles.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::ops {
 
 template <class Index, class T>
 void gather_rows(ThreadPool& pool, const T* from, std::span<const Index> index, T* to, int64_t size) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, static_cast<int64_t>(index.size()), rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = index[static_cast<size_t>(i)];
@@ -17,6 +19,7 @@ void gather_rows(ThreadPool& pool, const T* from, std::span<const Index> index, 
 
 template <class T>
 void scatter_rows(ThreadPool& pool, const T* from, std::span<const int64_t> index, T* to, int64_t size) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, static_cast<int64_t>(index.size()), rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) std::copy_n(from + i * size, size, to + index[static_cast<size_t>(i)] * size);
   });
@@ -24,6 +27,7 @@ void scatter_rows(ThreadPool& pool, const T* from, std::span<const int64_t> inde
 
 template <class T>
 void add_to_rows(ThreadPool& pool, const T* from, std::span<const int32_t> index, T* to, int64_t size) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, size, columns_per_tile, [&](int64_t c0, int64_t c1) {
     for (size_t i = 0; i < index.size(); ++i) {
       if (index[i] < 0) continue;
@@ -36,6 +40,7 @@ void add_to_rows(ThreadPool& pool, const T* from, std::span<const int32_t> index
 
 template <class T>
 void add_repeated(ThreadPool& pool, const T* from, T* x, int64_t rows, int64_t period, int64_t size) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, rows, rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = from + r % period * size;
@@ -46,6 +51,7 @@ void add_repeated(ThreadPool& pool, const T* from, T* x, int64_t rows, int64_t p
 
 template <class T>
 void add_period_sums(ThreadPool& pool, const T* x, T* sums, int64_t rows, int64_t period, int64_t size) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, period, rows_per_tile(size), [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < rows; first += period)
       for (int64_t p = begin; p < end; ++p)
@@ -55,6 +61,7 @@ void add_period_sums(ThreadPool& pool, const T* x, T* sums, int64_t rows, int64_
 
 template <class T>
 void scale(ThreadPool& pool, T factor, T* x, int64_t n) {
+  const tensor::Timed timed("rows moved");
   for_parts(pool, n, elements_per_tile, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) x[i] *= factor;
   });
