@@ -21,7 +21,19 @@ Site load_site(const std::string& path) {
              {"agent.silent_ms", &site.silent_ms, 100, 600000},
              {"agent.fence_ms", &site.fence_ms, 100, 600000},
              {"agent.dry_run", &site.dry_run},
+             {"agent.drain_share", &site.drain_share, 1e-6, 1},
+             {"agent.kernel_log", &site.kernel_log},
+             {"agent.nvml", &site.nvml},
+             {"agent.check_paths", &site.check_paths},
+             {"agent.metrics", &site.metrics},
+             {"agent.predict_drain", &site.predict_drain, 0, 1000},
              {"network.training_interfaces", &site.training_interfaces},
+             {"hardware.gpus_per_node", &site.gpus_per_node, 1, 1024},
+             {"hardware.gpu_memory", &site.gpu_memory, 0.001, 1e6},
+             {"hardware.gpu_tflops", &site.gpu_tflops, 1e-6, 1e9},
+             {"hardware.gpu_memory_bandwidth", &site.gpu_memory_bandwidth, 1e-3, 1e9},
+             {"hardware.gpu_link", &site.gpu_link, 1e-3, 1e9},
+             {"hardware.gpu_network", &site.gpu_network, 1e-3, 1e9},
              {"slurm.conf", &site.slurm_conf}});
   return site;
 }

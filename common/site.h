@@ -17,8 +17,21 @@ struct Site {
   int silent_ms = 2000;  // without a heartbeat for so long a peer is silent
   int fence_ms = 5000;   // cut off from slurmctld and most peers for so long: kill own ranks
   bool dry_run = false;  // log what would be done to nodes, and do nothing to them
+  double drain_share = 0.3;  // at most this share of all nodes, and one at least, is drained by agents within an hour
+  std::string kernel_log = "/dev/kmsg";  // or a log file; empty: none
+  std::string nvml = "libnvidia-ml.so.1";  // NVIDIA's management library; empty: none
+  std::vector<std::string> check_paths;    // folders that are written, synced and read to see that they work
+  std::string metrics = "127.0.0.1:9440";  // where Prometheus may ask; empty: nowhere
+  double predict_drain = 0;  // a prediction of failure with at least this score drains; 0: never
   // [network]
   std::vector<std::string> training_interfaces;  // interface names that carry training traffic, nearest first
+  // [hardware], for plans of jobs: one GPU, and what it sends. GB are 10^9 bytes.
+  int gpus_per_node = 8;
+  double gpu_memory = 80;              // GB
+  double gpu_tflops = 989;             // dense, bfloat16
+  double gpu_memory_bandwidth = 3350;  // GB/s
+  double gpu_link = 400;               // GB/s to the GPUs of its node
+  double gpu_network = 45;             // GB/s to other nodes
   // [slurm]
   std::string slurm_conf;  // path given to Slurm's commands as SLURM_CONF; empty: their default
 

@@ -150,11 +150,12 @@ Memory memory_of(const Model& m, const Parallelism& p, const Numbers& numbers, c
   int64_t largest = 0;  // unit
   for (const Run& run : runs) {
     const int64_t owned = largest_part(run.size, holders_of(run, p)) * run.times, all = run.size * run.times;
-    out.parameters += (p.zero >= 3 ? owned : all) * numbers.value;
+    const int zero = zero_of(run, p);
+    out.parameters += (zero >= 3 ? owned : all) * numbers.value;
     if (holders_of(run, p) > 1) largest = std::max(largest, run.size);
     if (!run.trained) continue;
-    out.gradients += (p.zero >= 2 ? owned : all) * numbers.gradient;
-    out.moments += (p.zero >= 1 ? owned : all) * (numbers.moments + numbers.master);
+    out.gradients += (zero >= 2 ? owned : all) * numbers.gradient;
+    out.moments += (zero >= 1 ? owned : all) * (numbers.moments + numbers.master);
   }
   const double element = static_cast<double>(numbers.activation) * l.share;
   out.activations = static_cast<int64_t>(element * saved_elements(m, p, l) / p.chunks);

@@ -33,6 +33,8 @@ int64_t held_kv_heads(const Layers& layers, int tp);
 std::vector<Run> runs_of_stage(const Model& model, const Parallelism& parallelism, int stage);
 // Ranks that share a run.
 int holders_of(const Run& run, const Parallelism& parallelism);
+// A tied embedding on two stages is kept whole: the stages come to it at different times.
+inline int zero_of(const Run& run, const Parallelism& p) { return run.holders == Group::tied && p.zero > 1 ? 1 : p.zero; }
 int64_t parameters_of(const Model& model);
 int64_t trained_parameters_of(const Model& model);
 

@@ -94,12 +94,13 @@ void reduction(Counter& c, const std::vector<Run>& runs, Group group, const Para
     if (run.holders != group) continue;
     const double units = static_cast<double>(run.times), size = units * static_cast<double>(run.size);
     const double value = static_cast<double>(numbers.value), gradient = static_cast<double>(numbers.gradient);
-    if (p.zero >= 3) c.collective(times * (run.trained ? 2 : 1) * units, times * (run.trained ? 2 : 1) * size * value);
+    const int zero = zero_of(run, p);
+    if (zero >= 3) c.collective(times * (run.trained ? 2 : 1) * units, times * (run.trained ? 2 : 1) * size * value);
     if (!run.trained) continue;
-    const double sums = p.zero >= 2 ? times : 1;
+    const double sums = zero >= 2 ? times : 1;
     c.collective(sums * units, sums * size * gradient);
-    if (p.zero == 0) c.collective(units, size * gradient);
-    if (p.zero == 1 || p.zero == 2) c.collective(units, size * value);
+    if (zero == 0) c.collective(units, size * gradient);
+    if (zero == 1 || zero == 2) c.collective(units, size * value);
   }
 }
 
