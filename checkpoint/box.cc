@@ -49,37 +49,6 @@ void emit(const Extents& global, size_t dim, Extents& at, int64_t begin, int64_t
 
 }  // namespace
 
-size_t size_of(DType t) {
-  switch (t) {
-    case DType::float64:
-    case DType::int64:
-      return 8;
-    case DType::float32:
-      return 4;
-    case DType::bfloat16:
-      return 2;
-    case DType::uint8:
-      return 1;
-  }
-  throw Error(exit_status::internal, "checkpoint: no such dtype");
-}
-
-std::string name_of(DType t) {
-  switch (t) {
-    case DType::float64:
-      return "float64";
-    case DType::float32:
-      return "float32";
-    case DType::bfloat16:
-      return "bfloat16";
-    case DType::int64:
-      return "int64";
-    case DType::uint8:
-      return "uint8";
-  }
-  throw Error(exit_status::internal, "checkpoint: no such dtype");
-}
-
 int64_t elements(const Extents& shape) {
   int64_t n = 1;
   for (const int64_t e : shape) n *= e;

@@ -18,8 +18,10 @@
 
 namespace mm::checkpoint {
 
-enum class DType { float64, float32, bfloat16, int64, uint8 };
-size_t size_of(DType);
+enum class DType {
+  float64, float32, bfloat16, int64, uint8, float16, int32, int16, int8, uint64, uint32, uint16, boolean, float8_e4m3, float8_e5m2
+};
+size_t size_of(DType);  // bytes
 std::string name_of(DType);
 
 using Extents = std::vector<int64_t>;

@@ -94,39 +94,28 @@ void replace_latest(const std::string& checkpoints, const std::string& name) {
   }
 }
 
-// Step 1, on rank 0. Returns the name of the save.
-std::string start(const std::string& checkpoints, Writer& writer, int64_t step) {
-  if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
-  if (writer.epoch == 0) writer.epoch = claim_epoch(checkpoints, writer.resumed_from);
-  remove_leftovers(checkpoints);
-  std::string name = new_writer();
-  io::make_folder(checkpoints + "/" + private_name(step, name));
-  return name;
-}
-
 // Steps 4 to 6, on rank 0. Returns the bytes of payload.
 std::string commit(const std::string& checkpoints, const std::string& private_folder, Manifest manifest,
                    const std::vector<std::string>& reports) {
   if (const std::string error = first_error(reports); !error.empty()) throw Error(exit_status::data, error);
   for (const std::string& r : reports) manifest.files.push_back(parse_file_record(r.substr(1)));
-  const StepReader checks_tiling(private_folder, manifest);
-  io::write_file(private_folder + "/manifest.json.tmp", text_of(manifest));
-  io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
-  io::sync_folder(private_folder);
-  check_epoch(checkpoints, manifest.epoch);
-  const std::string name = step_name(manifest.step);
-  publish(checkpoints, private_folder, checkpoints + "/" + name);
-  replace_latest(checkpoints, name);
+  commit_files(checkpoints, private_folder, manifest);
   return std::to_string(manifest.payload());
 }
 
 SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
                    const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
                    const std::string& problem) {
+  const auto begin = std::chrono::steady_clock::now();
   const bool first = group.rank() == 0;
   const auto failed = [](const std::string& error) { return SaveResult{false, error}; };
 
-  const std::string started = group.broadcast(first ? report_of([&] { return start(checkpoints, writer, step); }) : "");
+  const std::string started = group.broadcast(first ? report_of([&] {
+    std::string made;
+    start_save(checkpoints, writer, step, made);
+    return made;
+  })
+                                                    : "");
   if (const std::string error = first_error({started}); !error.empty()) return failed(error);
   const std::string name = started.substr(1);
   const std::string private_folder = checkpoints + "/" + private_name(step, name);
@@ -140,13 +129,36 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   }));
   const std::string outcome = group.broadcast(!first ? "" : report_of([&] {
     const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    return commit(checkpoints, private_folder, {step, name, version_line("mm-train"), now, writer.epoch, facts, {}}, reports);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return commit(checkpoints, private_folder, {step, name, version_line("mm-train"), now, seconds, writer.epoch, facts, {}},
+                  reports);
   }));
   if (const std::string error = first_error({outcome}); !error.empty()) return failed(error);
   return {true, "", 0, std::stoull(outcome.substr(1))};
 }
 
 }  // namespace
+
+std::string start_save(const std::string& checkpoints, Writer& writer, int64_t step, std::string& name) {
+  if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
+  if (writer.epoch == 0) writer.epoch = claim_epoch(checkpoints, writer.resumed_from);
+  remove_leftovers(checkpoints);
+  name = new_writer();
+  std::string folder = checkpoints + "/" + private_name(step, name);
+  io::make_folder(folder);
+  return folder;
+}
+
+void commit_files(const std::string& checkpoints, const std::string& private_folder, const Manifest& manifest) {
+  const StepReader checks_tiling(private_folder, manifest);
+  io::write_file(private_folder + "/manifest.json.tmp", text_of(manifest));
+  io::rename(private_folder + "/manifest.json.tmp", private_folder + "/manifest.json");
+  io::sync_folder(private_folder);
+  check_epoch(checkpoints, manifest.epoch);
+  const std::string name = step_name(manifest.step);
+  publish(checkpoints, private_folder, checkpoints + "/" + name);
+  replace_latest(checkpoints, name);
+}
 
 std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std::vector<ConstView>& shown) {
   const std::vector<bool>& mine = owners.mine(group, shown);

@@ -28,6 +28,12 @@ SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& grou
                      const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
                      const std::string& problem = "");
 
+// The parts of it that one process that writes the files of several ranks needs. Each throws Error.
+// Makes the private folder of a save, whose name is `name` then; claims an epoch, if this is the writer's first.
+std::string start_save(const std::string& checkpoints, Writer& writer, int64_t step, std::string& name);
+// Checks that the files, in the order of ranks and durable, hold whole tensors, and publishes the step.
+void commit_files(const std::string& checkpoints, const std::string& private_folder, const Manifest& manifest);
+
 // On rank 0: see RunFolder::retain. Throws io::Failure.
 void retain_steps(const std::string& checkpoints, const Keep& keep);
 

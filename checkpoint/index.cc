@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cctype>
 #include <cstring>
 
 #include "checkpoint/box.h"
+#include "checkpoint/dtype.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/manifest.h"
 
@@ -20,8 +20,6 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 constexpr std::string_view magic = "mmindex1";
 constexpr size_t writer_length = 16;
-// The number on disk is the place here.
-constexpr std::array dtypes = {DType::float64, DType::float32, DType::bfloat16, DType::int64, DType::uint8};
 
 template <class T>
 void put(std::string& out, T value) {
@@ -67,9 +65,10 @@ Entry read_entry(Reader& in, uint64_t file_size, uint64_t hash_count) {
   Entry e;
   e.name = in.text();
   e.role = in.text();
-  const auto dtype = in.get<uint8_t>();
-  if (dtype >= dtypes.size()) in.fail(fmt::format("tensor {}: dtype {} is unknown", e.name, dtype));
-  e.dtype = dtypes[dtype];
+  const auto number = in.get<uint8_t>();
+  const auto dtype = dtype_of_number(number);
+  if (!dtype) in.fail(fmt::format("tensor {}: dtype {} is unknown", e.name, number));
+  e.dtype = *dtype;
   const size_t dimensions = in.get<uint8_t>();
   e.global_shape = in.extents(dimensions);
   e.box.offset = in.extents(dimensions);
@@ -116,7 +115,7 @@ std::string encode(const RankIndex& index) {
   for (const Entry& e : index.entries) {
     put_text(out, e.name);
     put_text(out, e.role);
-    put(out, static_cast<uint8_t>(std::find(dtypes.begin(), dtypes.end(), e.dtype) - dtypes.begin()));
+    put(out, number_of(e.dtype));
     put(out, static_cast<uint8_t>(e.global_shape.size()));
     for (const Extents* extents : {&e.global_shape, &e.box.offset, &e.box.shape}) {
       for (const int64_t n : *extents) put(out, n);

@@ -68,6 +68,7 @@ std::string text_of(const Manifest& m) {
   add("writer", m.writer);
   add("program", m.program);
   add("saved_at", m.saved_at);
+  add("seconds", m.seconds);
   add("epoch", m.epoch);
   add("payload", m.payload());
   add("facts", m.facts, 1);
@@ -96,6 +97,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
     m.writer = j.at("writer").get<std::string>();
     m.program = j.at("program").get<std::string>();
     m.saved_at = j.at("saved_at").get<int64_t>();
+    m.seconds = j.value("seconds", 0.0);
     m.epoch = j.value("epoch", int64_t{0});
     m.facts = j.at("facts").get<Facts>();
     for (const json& f : j.at("files")) m.files.push_back(file_record_of(f));

@@ -33,6 +33,7 @@ struct Manifest {
   std::string writer;    // 16 hexadecimal digits, new for each save; the rank files' indexes repeat it
   std::string program;   // version line of what wrote it
   int64_t saved_at = 0;  // seconds since 1970
+  double seconds = 0;    // from the begin of the save to the manifest
   int64_t epoch = 0;     // of the writer (checkpoint/epochs.h); 0: of one without a claim
   Facts facts;
   std::vector<FileRecord> files;  // of rank 0, 1, ...

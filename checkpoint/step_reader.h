@@ -31,6 +31,7 @@ class StepReader {
   const Manifest& manifest() const { return manifest_; }
   const std::map<TensorKey, TensorParts>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
+  const Entry& entry(size_t file, size_t number) const { return files_.at(file).entries().at(number); }
 
   void check_structure(size_t file);
   // `progress` gets the bytes of each block that was checked.

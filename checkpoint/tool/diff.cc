@@ -35,21 +35,44 @@ double element(const char* p) {
   return static_cast<double>(value);
 }
 
+double from_float16(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double magnitude = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                           : exponent == 0 ? std::ldexp(fraction, -24)
+                                           : std::ldexp(1024 + fraction, exponent - 25);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+// 8-bit floats count by their bytes.
 double value_at(DType dtype, const char* p) {
   switch (dtype) {
     case DType::float64:
       return element<double>(p);
     case DType::float32:
       return element<float>(p);
+    case DType::bfloat16:
+      return std::bit_cast<float>(static_cast<uint32_t>(static_cast<uint16_t>(element<uint16_t>(p))) << 16);
+    case DType::float16:
+      return from_float16(static_cast<uint16_t>(element<uint16_t>(p)));
     case DType::int64:
       return element<int64_t>(p);
+    case DType::int32:
+      return element<int32_t>(p);
+    case DType::int16:
+      return element<int16_t>(p);
+    case DType::int8:
+      return element<int8_t>(p);
+    case DType::uint64:
+      return element<uint64_t>(p);
+    case DType::uint32:
+      return element<uint32_t>(p);
+    case DType::uint16:
+      return element<uint16_t>(p);
     case DType::uint8:
+    case DType::boolean:
+    case DType::float8_e4m3:
+    case DType::float8_e5m2:
       return element<uint8_t>(p);
-    case DType::bfloat16: {
-      uint16_t half;
-      std::memcpy(&half, p, sizeof half);
-      return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-    }
   }
   return 0;
 }

@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/export.h"
 #include "checkpoint/tool/verbs.h"
 
 namespace mm::checkpoint::tool {
 
-int export_to(const Target& target, const std::string& folder, bool json) {
+int export_to(const Target& target, const std::string& folder, uint64_t shard_bytes, bool json) {
   const StepInfo s = choose(target);
   StepReader reader(s.path, s.step);
   uint64_t total = 0;
@@ -18,15 +18,17 @@ int export_to(const Target& target, const std::string& folder, bool json) {
   Exported done;
   {
     Progress progress("export", total, json);
-    done = export_safetensors(reader, folder, [&](uint64_t n) { progress.add(n); });
+    done = export_safetensors(reader, folder, shard_bytes, [&](uint64_t n) { progress.add(n); });
   }
   if (!done.config) fmt::print(stderr, "mm-ckpt: {}: it has no fact model_config, so no config.json is written\n", s.path);
   if (json) {
     const nlohmann::json j = {
-        {"step", s.step}, {"folder", folder}, {"tensors", done.tensors}, {"bytes", done.bytes}, {"config", done.config}};
+        {"step", s.step}, {"folder", folder}, {"tensors", done.tensors},
+                              {"files", done.files}, {"bytes", done.bytes}, {"config", done.config}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("step {}: {} tensors, {} in {}/model.safetensors\n", s.step, done.tensors, text_of_bytes(done.bytes), folder);
+    fmt::print("step {}: {} tensors, {} in {} of {}\n", s.step, done.tensors, text_of_bytes(done.bytes),
+               done.files == 1 ? "model.safetensors" : fmt::format("{} shards", done.files), folder);
   }
   return exit_status::ok;
 }

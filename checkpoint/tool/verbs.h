@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/step_reader.h"
 
@@ -26,10 +27,30 @@ StepInfo choose(const Target& target);
 
 int ls(const std::string& run, bool json);
 int info(const Target& target, bool tensors, bool json);
-int verify(const Target& target, bool all, bool quick, bool json);
+struct VerifyOptions {
+  bool all = false, quick = false, write_index = false;
+};
+int verify(const Target& target, const VerifyOptions& options, bool json);
 int diff(const Target& a, const Target& b, bool json);
-int export_to(const Target& target, const std::string& folder, bool json);
-int prune(const std::string& run, int keep, bool dry_run, bool json);
+int export_to(const Target& target, const std::string& folder, uint64_t shard_bytes, bool json);
+int import_from(const std::string& folder, const std::string& run, int64_t step, int ranks, bool json);
+int reshard_to(const Target& target, const std::string& run, int ranks, bool json);
+
+struct PruneOptions {
+  std::optional<int> keep;
+  int64_t every = 0;
+  std::vector<int64_t> pin, unpin;
+  bool dry_run = false;
+};
+int prune(const std::string& run, const PruneOptions& options, bool json);
+
+struct IntervalOptions {
+  std::string run;  // may be empty
+  std::optional<double> stall, flush, step, restart;  // seconds; measured in the run where they are not given
+  double node_mtbf_hours = 0;
+  int nodes = 1;
+};
+int interval(const IntervalOptions& options, bool json);
 
 std::string text_of_bytes(uint64_t bytes);  // "1.2 GiB"
 

@@ -6,6 +6,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/tool/verbs.h"
+#include "checkpoint/vds_index.h"
 
 namespace mm::checkpoint::tool {
 namespace {
@@ -36,9 +37,10 @@ std::vector<std::string> check(const StepInfo& s, bool quick, bool as_json, uint
 
 }  // namespace
 
-int verify(const Target& target, bool all, bool quick, bool as_json) {
+int verify(const Target& target, const VerifyOptions& options, bool as_json) {
+  const bool quick = options.quick;
   std::vector<StepInfo> steps;
-  if (all)
+  if (options.all)
     steps = RunFolder(target.run, false).list();
   else
     steps.push_back(choose(target));
@@ -49,6 +51,7 @@ int verify(const Target& target, bool all, bool quick, bool as_json) {
     double seconds = 0;
     const std::vector<std::string> problems = check(s, quick, as_json, bytes, seconds);
     if (!problems.empty()) status = exit_status::found;
+    if (problems.empty() && options.write_index) write_vds_index(StepReader(s.path, s.step), s.path);
     if (as_json) {
       fmt::print("{}\n", line_of({{"step", s.step},
                                   {"path", s.path},
@@ -74,14 +77,33 @@ int verify(const Target& target, bool all, bool quick, bool as_json) {
   return status;
 }
 
-int prune(const std::string& run, int keep, bool dry_run, bool as_json) {
-  if (keep < 1) throw usage_error("prune: --keep must be at least 1");
+int prune(const std::string& run, const PruneOptions& options, bool as_json) {
   const RunFolder folder(run, false);
-  std::vector<StepInfo> surplus;
+  const auto say = [&](int64_t step, const char* action, const std::string& text, json more = json::object()) {
+    more.update({{"step", step}, {"action", action}});
+    if (as_json)
+      fmt::print("{}\n", line_of(more));
+    else
+      fmt::print("{}: {}\n", step_name(step), text);
+  };
+  for (const auto& [steps, pinned] : {std::pair(options.pin, true), {options.unpin, false}}) {
+    for (const int64_t step : steps) {
+      set_pinned(choose({run, step}), pinned);
+      say(step, pinned ? "pin" : "unpin", pinned ? "pinned" : "no longer pinned");
+    }
+  }
+  if (!options.keep) return exit_status::ok;
+  const int keep = *options.keep;
+  const char* would = options.dry_run ? "would remove" : "remove";
   int kept = 0;
+  std::vector<StepInfo> surplus;
   for (const StepInfo& s : folder.list()) {
+    const bool by_number = options.every > 0 && s.step % options.every == 0;
     if (kept == keep) {
-      surplus.push_back(s);
+      if (s.pinned || by_number)
+        say(s.step, "keep", s.pinned ? "kept: pinned" : "kept: by its number");
+      else
+        surplus.push_back(s);
       continue;
     }
     uint64_t bytes = 0;
@@ -89,20 +111,12 @@ int prune(const std::string& run, int keep, bool dry_run, bool as_json) {
     const std::vector<std::string> problems =
         s.bad ? std::vector<std::string>{"marked bad"} : check(s, false, as_json, bytes, seconds);
     if (problems.empty()) ++kept;
-    if (as_json)
-      fmt::print("{}\n",
-                 line_of({{"step", s.step}, {"action", "keep"}, {"verified", problems.empty()}, {"problems", problems}}));
-    else if (problems.empty())
-      fmt::print("{}: kept\n", step_name(s.step));
-    else
-      fmt::print("{}: kept, but does not count: {}\n", step_name(s.step), problems[0]);
+    say(s.step, "keep", problems.empty() ? "kept" : "kept, but does not count: " + problems[0],
+        {{"verified", problems.empty()}, {"problems", problems}});
   }
   for (const StepInfo& s : surplus) {
-    if (!dry_run) remove_step(folder.path(), s);
-    if (as_json)
-      fmt::print("{}\n", line_of({{"step", s.step}, {"action", dry_run ? "would remove" : "remove"}}));
-    else
-      fmt::print("{}: {}\n", step_name(s.step), dry_run ? "would be removed" : "removed");
+    if (!options.dry_run) remove_step(folder.path(), s);
+    say(s.step, would, options.dry_run ? "would be removed" : "removed");
   }
   if (kept == 0) throw NothingFound(folder.path() + ": no step verifies");
   return exit_status::ok;

@@ -271,6 +271,8 @@ TEST_F(Tool, WrongUseIsStatusTwo) {
                                              {"verify", run(), "--all", "--step", "1"},
                                              {"prune", run()},
                                              {"prune", run(), "--keep", "0"},
+                                             {"reshard", run()},
+                                             {"import", run()},
                                              {"export", run()}}) {
     EXPECT_EQ(ckpt(arguments).status, 2);
   }

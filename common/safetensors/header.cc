@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/interop/header.h"
+#include "common/safetensors/header.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 
-namespace mm::interop {
+namespace mm::safetensors {
 namespace {
 
 using Json = nlohmann::json;
@@ -128,8 +128,14 @@ std::map<std::string, std::string> parse_index(std::string_view json, const std:
   return files;
 }
 
-std::string format_header(const std::map<std::string, TensorInfo>& tensors) {
-  Json header = Json::object();
+int64_t TensorInfo::elements() const {
+  int64_t n = 1;
+  for (const int64_t e : shape) n *= e;
+  return n;
+}
+
+std::string format_header(const std::vector<std::pair<std::string, TensorInfo>>& tensors) {
+  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   for (const auto& [name, info] : tensors)
     header[name] = {{"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {info.begin, info.end}}};
   std::string text = header.dump();
@@ -139,4 +145,4 @@ std::string format_header(const std::map<std::string, TensorInfo>& tensors) {
   return out + text;
 }
 
-}  // namespace mm::interop
+}  // namespace mm::safetensors
