@@ -184,8 +184,8 @@ struct Reader {
     out.numa_distance = std::move(matrix);
   }
 
-  // Bandwidths in MB/s between GPUs and NVSwitches. Two GPUs reach each other directly, or over the switches with the slower of the
-  // two ways into them: the switches of a node are one fabric, though NVML tells only a GPU's own.
+  // Bandwidths in MB/s between GPUs and NVSwitches. Two GPUs reach each other directly, or over the switches with the slower of
+  // the two ways into them: the switches of a node are one fabric, though NVML tells only a GPU's own.
   void peer_bandwidths(const hwloc_distances_s& d) {
     const unsigned n = d.nbobjs;
     std::vector<const PciAddress*> gpu(n, nullptr);

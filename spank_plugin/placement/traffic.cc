@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/placement/traffic.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace mm::placement {
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::tensor:
+      return "tensor";
+    case Kind::context:
+      return "context";
+    case Kind::data:
+      return "data";
+    case Kind::pipeline:
+      return "pipeline";
+    case Kind::stage:
+      return "stage";
+    case Kind::tied:
+      return "tied";
+    case Kind::encoder:
+      return "encoder";
+  }
+  return "";
+}
+
+Amount Job::amount(Kind kind, int stage) const {
+  const std::vector<Amount>& a = amounts[static_cast<size_t>(kind)];
+  if (a.empty()) return {};
+  return a.size() == 1 ? a.front() : static_cast<size_t>(stage) < a.size() ? a[static_cast<size_t>(stage)] : Amount{};
+}
+
+void set_nominal_amounts(Job& job) {
+  constexpr double width = 4096, tokens = 4096, layers = 32, layer_parameters = 12.5 * width * width, value = 2;
+  const Layout& m = job.mesh;
+  const double activation = tokens / m.cp * width * value, micro_batches = 2.0 * m.pp, here = layers / m.pp * micro_batches;
+  const auto ring = [](double bytes, int size) { return bytes * (size - 1) / size; };
+  const auto set = [&](Kind kind, double bytes, double calls) { job.amounts[static_cast<size_t>(kind)] = {{bytes, calls}}; };
+  for (std::vector<Amount>& a : job.amounts) a.clear();
+  // Two reductions of activations forward and two backward in a layer, each a scatter and a gather.
+  set(Kind::tensor, here * 4 * 2 * ring(activation, m.tp), here * 4);
+  // Keys and values of a quarter of the heads go around once forward and, with their gradients, once and a half backward.
+  set(Kind::context, here * (m.cp - 1) * activation / m.tp / 2 * 2.5, here * (m.cp - 1) * 2);
+  // Gradients are scattered and parameters gathered.
+  set(Kind::data, 2 * ring(layers / m.pp * layer_parameters / m.tp * value, m.dp * m.cp), 16);
+  set(Kind::pipeline, micro_batches * activation / m.tp, micro_batches);
+  // Half of 989 TFLOP/s, three passes.
+  job.layer_seconds = micro_batches * 3 * 2 * layer_parameters * tokens / m.cp / m.tp / 495e12;
+  if (job.encoder_ranks() > 0) set(Kind::encoder, micro_batches * activation / 4, micro_batches);
+}
+
+std::vector<Family> families_of(const Job& job) {
+  const Layout& m = job.mesh;
+  std::vector<Family> out;
+  const auto add = [&](Kind kind, bool ring, const std::function<void(Family&)>& fill) {
+    Family f;
+    f.kind = kind;
+    f.ring = ring;
+    fill(f);
+    if (f.size() > 0) out.push_back(std::move(f));
+  };
+  const auto close = [&](Family& f, int stage) {
+    const Amount a = job.amount(f.kind, stage);
+    if (f.members.size() - static_cast<size_t>(f.begin.back()) < 2 || (a.bytes <= 0 && a.calls <= 0)) {
+      f.members.resize(static_cast<size_t>(f.begin.back()));
+      return;
+    }
+    f.begin.push_back(static_cast<int>(f.members.size()));
+    f.amounts.push_back(a);
+  };
+  add(Kind::tensor, true, [&](Family& f) {
+    for (int first = 0; first < m.world_size(); first += m.tp) {
+      for (int t = 0; t < m.tp; ++t) f.members.push_back(first + t);
+      close(f, m.coordinates(first).pp);
+    }
+    for (int d = 0; d < job.encoder_dp; ++d) {
+      for (int t = 0; t < job.encoder_tp; ++t) f.members.push_back(m.world_size() + d * job.encoder_tp + t);
+      close(f, m.pp);
+    }
+  });
+  add(Kind::context, true, [&](Family& f) {
+    for (int p = 0; p < m.pp; ++p)
+      for (int d = 0; d < m.dp; ++d)
+        for (int t = 0; t < m.tp; ++t) {
+          for (int c = 0; c < m.cp; ++c) f.members.push_back(m.rank({t, c, d, p}));
+          close(f, p);
+        }
+  });
+  add(Kind::data, true, [&](Family& f) {
+    for (int p = 0; p < m.pp; ++p)
+      for (int t = 0; t < m.tp; ++t) {
+        for (int d = 0; d < m.dp; ++d)
+          for (int c = 0; c < m.cp; ++c) f.members.push_back(m.rank({t, c, d, p}));
+        close(f, p);
+      }
+    for (int t = 0; t < job.encoder_tp; ++t) {
+      for (int d = 0; d < job.encoder_dp; ++d) f.members.push_back(m.world_size() + d * job.encoder_tp + t);
+      close(f, m.pp);
+    }
+  });
+  add(Kind::pipeline, false, [&](Family& f) {
+    for (int d = 0; d < m.dp; ++d)
+      for (int c = 0; c < m.cp; ++c)
+        for (int t = 0; t < m.tp; ++t) {
+          for (int p = 0; p < m.pp; ++p) f.members.push_back(m.rank({t, c, d, p}));
+          close(f, 0);
+        }
+  });
+  add(Kind::stage, true, [&](Family& f) {
+    for (int p = 0; p < m.pp; ++p) {
+      for (int r = 0; r < m.tp * m.cp * m.dp; ++r) f.members.push_back(m.rank({0, 0, 0, p}) + r);
+      close(f, p);
+    }
+  });
+  add(Kind::tied, true, [&](Family& f) {
+    if (m.pp < 2) return;
+    for (int r = 0; r < m.tp * m.cp * m.dp; ++r) {
+      f.members.push_back(r);
+      f.members.push_back(m.rank({0, 0, 0, m.pp - 1}) + r);
+      close(f, 0);
+    }
+  });
+  add(Kind::encoder, false, [&](Family& f) {
+    // Replica d of the mesh is fed by replica d * encoder_dp / dp of the encoder, rank by rank.
+    if (job.encoder_ranks() == 0) return;
+    for (int d = 0; d < m.dp; ++d)
+      for (int c = 0; c < m.cp; ++c)
+        for (int t = 0; t < m.tp; ++t) {
+          f.members.push_back(m.world_size() + d * job.encoder_dp / m.dp * job.encoder_tp + t % job.encoder_tp);
+          f.members.push_back(m.rank({t, c, d, 0}));
+          close(f, 0);
+        }
+  });
+  return out;
+}
+
+}  // namespace mm::placement
