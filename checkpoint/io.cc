@@ -130,6 +130,10 @@ void File::start_writeback(uint64_t offset, uint64_t bytes) const noexcept {
   ::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
 }
 
+void File::will_need(uint64_t offset, uint64_t bytes) const noexcept {
+  ::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 void File::sync() {
   admit(Op::sync, "fsync", path_);
   if (::fsync(fd_.get()) != 0) throw Failure("fsync " + path_, errno);

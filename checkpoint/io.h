@@ -59,6 +59,8 @@ class File {
   void start_writeback(uint64_t offset, uint64_t bytes) const noexcept;
   // All of them; a file that ends before is a Failure with ENODATA.
   void read(void* data, size_t bytes, uint64_t offset) const;
+  // Has the kernel fetch what will be read soon. A hint.
+  void will_need(uint64_t offset, uint64_t bytes) const noexcept;
   void sync();
   void close();
 

@@ -27,7 +27,7 @@ void yield_to_others() noexcept {
   ::syscall(SYS_ioprio_set, of_a_process, 0, class_best_effort << class_shift | lowest);
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_BATCH, &none);
-  ::syscall(SYS_setpriority, 0, static_cast<int>(::syscall(SYS_gettid)), 10);
+  ::syscall(SYS_setpriority, 0, static_cast<int>(::syscall(SYS_gettid)), 15);
 }
 
 }  // namespace mm::checkpoint

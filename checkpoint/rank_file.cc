@@ -74,49 +74,26 @@ void RankFile::check_structure(const io::File& file) {
   checked_ = true;
 }
 
-void RankFile::check_block(const Entry& e, uint64_t block, const char* data, uint64_t bytes) const {
-  if (hash64(data, bytes) == hashes_[e.first_block + block]) return;
-  throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): the hash of block {}, bytes {} to {} of the file, does not hold",
-                            path_, e.name, e.role, block, e.offset + block * block_bytes,
-                            e.offset + block * block_bytes + bytes));
-}
-
-void RankFile::read(const io::File& file, const Entry& e, const std::vector<Run>& runs) const {
-  std::vector<char> buffer;
-  uint64_t held = UINT64_MAX;  // the block in the buffer
-  for (const Run& run : runs) {
-    for (uint64_t done = 0; done < run.count;) {
-      const uint64_t at = run.source + done;
-      const uint64_t block = at / block_bytes, begin = block * block_bytes;
-      const uint64_t length = std::min(block_bytes, e.bytes() - begin);
-      const uint64_t n = std::min(run.count - done, begin + length - at);
-      char* target = run.target + done;
-      if (n == length && block != held) {
-        as_content([&] { file.read(target, n, e.offset + begin); });
-        check_block(e, block, target, n);
-      } else {
-        if (block != held) {
-          held = UINT64_MAX;
-          buffer.resize(length);
-          as_content([&] { file.read(buffer.data(), length, e.offset + begin); });
-          check_block(e, block, buffer.data(), length);
-          held = block;
-        }
-        std::memcpy(target, buffer.data() + (at - begin), n);
-      }
-      done += n;
-    }
+void RankFile::read_block(const io::File& file, const Entry& e, uint64_t block, std::span<const Run> runs,
+                          std::vector<char>& scratch) const {
+  // Pieces that are hashed while they are still in the processor's cache.
+  constexpr uint64_t piece_bytes = 128 << 10;
+  const uint64_t begin = block * block_bytes, length = std::min(block_bytes, e.bytes() - begin);
+  const bool direct = runs.size() == 1 && runs[0].count == length;
+  if (!direct) scratch.resize(std::max<size_t>(scratch.size(), runs.empty() ? piece_bytes : length));
+  Hash64 hash;
+  for (uint64_t at = 0; at < length; at += piece_bytes) {
+    const uint64_t n = std::min(piece_bytes, length - at);
+    char* to = direct ? runs[0].target + at : runs.empty() ? scratch.data() : scratch.data() + at;
+    as_content([&] { file.read(to, n, e.offset + begin + at); });
+    hash.add(to, n);
   }
-}
-
-void RankFile::check_payload(const io::File& file, const Entry& e, const std::function<void(uint64_t)>& progress) const {
-  std::vector<char> buffer;
-  for (uint64_t block = 0; block < e.blocks(); ++block) {
-    buffer.resize(std::min(block_bytes, e.bytes() - block * block_bytes));
-    as_content([&] { file.read(buffer.data(), buffer.size(), e.offset + block * block_bytes); });
-    check_block(e, block, buffer.data(), buffer.size());
-    progress(buffer.size());
+  if (hash.value() != hashes_[e.first_block + block]) {
+    throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): the hash of block {}, bytes {} to {} of the file, does not hold",
+                              path_, e.name, e.role, block, e.offset + begin, e.offset + begin + length));
   }
+  if (direct) return;
+  for (const Run& r : runs) std::memcpy(r.target, scratch.data() + (r.source - begin), r.count);
 }
 
 }  // namespace mm::checkpoint

@@ -2,7 +2,7 @@
 // One rank's file of a step, read with every byte checked against its hash. rank_file_writer.h writes it.
 #pragma once
 
-#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,14 +29,12 @@ class RankFile {
   io::File open() const;
   // Checks every byte that is not payload, and keeps the payload's hashes. Does nothing the second time.
   void check_structure(const io::File& file);
-  // Reads the blocks that `runs` (ascending in source) touch, each whole, and checks each; after check_structure.
-  void read(const io::File& file, const Entry& entry, const std::vector<Run>& runs) const;
-  // Checks all of an entry's payload. `progress` gets the bytes of each block.
-  void check_payload(const io::File& file, const Entry& entry, const std::function<void(uint64_t)>& progress) const;
+  // Reads a block of an entry and checks it, then copies `runs` of it, which lie within it, to their targets; without runs it is
+  // only checked. After check_structure. From any thread; `scratch` is the thread's own.
+  void read_block(const io::File& file, const Entry& entry, uint64_t block, std::span<const Run> runs,
+                  std::vector<char>& scratch) const;
 
  private:
-  void check_block(const Entry& entry, uint64_t block, const char* data, uint64_t bytes) const;
-
   std::string path_;
   FileRecord record_;
   std::vector<Entry> entries_;

@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "checkpoint/box.h"
 #include "checkpoint/hash.h"
+#include "checkpoint/threads.h"
 
 namespace mm::checkpoint {
 namespace {
@@ -53,36 +51,14 @@ std::vector<Block> blocks_of(const std::vector<Entry>& entries, const std::vecto
   return blocks;
 }
 
-// Runs `work` on so many threads at once; rethrows the first exception.
-template <class F>
-void on_threads(int threads, bool background, F&& work) {
-  if (threads <= 1) return work();
-  std::exception_ptr error;
-  std::mutex mutex;
-  {
-    std::vector<std::jthread> all;
-    for (int i = 0; i < threads; ++i) {
-      all.emplace_back([&] {
-        if (background) yield_to_others();
-        try {
-          work();
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          if (!error) error = std::current_exception();
-        }
-      });
-    }
-  }
-  if (error) std::rethrow_exception(error);
-}
-
 // Hashes and writes all blocks, in the order of the file.
 std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& blocks, const WriteOptions& options) {
   constexpr uint64_t writeback_bytes = uint64_t{16} << 20;
   std::vector<uint64_t> hashes(blocks.size());
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
-  on_threads(options.threads, options.background, [&] {
+  on_threads(options.threads, [&] {
+    if (options.background) yield_to_others();
     uint64_t unstarted = 0;
     for (size_t i = next++; i < blocks.size() && !failed; i = next++) {
       const Block& b = blocks[i];

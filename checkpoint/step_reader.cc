@@ -4,20 +4,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <tuple>
 
 #include "checkpoint/box.h"
+#include "checkpoint/hash.h"
+#include "checkpoint/threads.h"
 
 namespace mm::checkpoint {
 namespace {
 
-// The bytes that a view and an entry share, as runs of the entry's payload.
-void add_runs(const Entry& e, const View& v, std::vector<Run>& runs) {
+constexpr size_t most_open_files = 64;
+
+// Calls `add(block, run)` for the bytes that a view and an entry share, as runs within blocks of the entry's payload.
+template <class F>
+void for_each_block_run(const Entry& e, const View& v, F&& add) {
   const auto shared = intersection(e.box, v.box);
   if (!shared) return;
   const auto width = static_cast<int64_t>(size_of(e.dtype));
   char* target = static_cast<char*>(v.data);
   for_each_run(e.box, v.box, *shared, [&](int64_t from, int64_t to, int64_t count) {
-    runs.push_back({static_cast<uint64_t>(from * width), static_cast<uint64_t>(count * width), target + to * width});
+    auto source = static_cast<uint64_t>(from * width);
+    char* at = target + to * width;
+    for (auto left = static_cast<uint64_t>(count * width); left > 0;) {
+      const uint64_t block = source / block_bytes, n = std::min(left, (block + 1) * block_bytes - source);
+      add(block, Run{source, n, at});
+      source += n;
+      at += n;
+      left -= n;
+    }
   });
 }
 
@@ -55,15 +71,60 @@ void StepReader::check_structure(size_t file) {
   files_.at(file).check_structure(files_.at(file).open());
 }
 
+// Files are opened a few at a time.
+void StepReader::read_blocks(const std::vector<Block>& blocks, const std::function<void(uint64_t)>& progress) {
+  for (size_t begin = 0; begin < blocks.size();) {
+    std::map<size_t, io::File> open;
+    size_t end = begin;
+    for (; end < blocks.size(); ++end) {
+      const size_t file = blocks[end].file;
+      if (open.contains(file)) continue;
+      if (open.size() == most_open_files) break;
+      const auto [opened, is_new] = open.emplace(file, files_[file].open());
+      files_[file].check_structure(opened->second);
+    }
+    std::atomic<size_t> next = begin;
+    std::atomic<bool> failed = false;
+    std::mutex mutex;
+    const auto fetch = [&](size_t i) {
+      if (i >= end) return;
+      const Entry& e = entry(blocks[i].file, blocks[i].entry);
+      open.at(blocks[i].file).will_need(e.offset + blocks[i].number * block_bytes, block_bytes);
+    };
+    const int threads = static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), end - begin));
+    on_threads(threads, [&] {
+      std::vector<char> scratch;
+      for (size_t i = next++; i < end && !failed; i = next++) {
+        const Block& b = blocks[i];
+        fetch(i + static_cast<size_t>(threads));
+        const Entry& e = entry(b.file, b.entry);
+        try {
+          files_[b.file].read_block(open.at(b.file), e, b.number, b.runs, scratch);
+        } catch (...) {
+          failed = true;
+          throw;
+        }
+        const std::lock_guard lock(mutex);
+        progress(std::min(block_bytes, e.bytes() - b.number * block_bytes));
+      }
+    });
+    begin = end;
+  }
+}
+
 void StepReader::check_payload(size_t file, const std::function<void(uint64_t)>& progress) {
-  RankFile& f = files_.at(file);
-  const io::File open = f.open();
-  f.check_structure(open);
-  for (const Entry& e : f.entries()) f.check_payload(open, e, progress);
+  check_structure(file);
+  std::vector<Block> blocks;
+  const std::vector<Entry>& entries = files_.at(file).entries();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    for (uint64_t number = 0; number < entries[i].blocks(); ++number) blocks.push_back({file, i, number, {}});
+  }
+  read_blocks(blocks, progress);
 }
 
 void StepReader::read(const std::vector<View>& views) {
-  std::map<std::pair<size_t, size_t>, std::vector<Run>> plan;  // for each part that is needed
+  std::map<std::tuple<size_t, size_t, uint64_t>, size_t> place;  // of each block that is needed
+  std::vector<Block> blocks;
   for (const View& v : views) {
     const std::string who = fmt::format("checkpoint: {}: tensor {} ({})", folder_, v.name, v.role);
     const auto found = tensors_.find({v.name, v.role});
@@ -78,21 +139,18 @@ void StepReader::read(const std::vector<View>& views) {
                                     text_of(v.global_shape)));
     }
     if (elements(v.box.shape) == 0) continue;
-    for (const auto& part : t.parts) {
-      const Entry& e = files_[part.first].entries()[part.second];
-      if (intersection(e.box, v.box)) add_runs(e, v, plan[part]);
+    for (const auto& [file, number] : t.parts) {
+      for_each_block_run(entry(file, number), v, [&](uint64_t block, const Run& run) {
+        const auto [at, is_new] = place.try_emplace({file, number, block}, blocks.size());
+        if (is_new) blocks.push_back({file, number, block, {}});
+        blocks[at->second].runs.push_back(run);
+      });
     }
   }
-  for (auto part = plan.begin(); part != plan.end();) {
-    RankFile& file = files_[part->first.first];
-    const io::File open = file.open();
-    file.check_structure(open);
-    for (const size_t rank = part->first.first; part != plan.end() && part->first.first == rank; ++part) {
-      std::vector<Run>& runs = part->second;
-      std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.source < b.source; });
-      file.read(open, file.entries()[part->first.second], runs);
-    }
-  }
+  std::sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+    return std::tuple(a.file, a.entry, a.number) < std::tuple(b.file, b.entry, b.number);
+  });
+  read_blocks(blocks, [](uint64_t) {});
 }
 
 std::vector<std::string> verify_step(const std::string& folder, int64_t step, bool quick,

@@ -34,18 +34,28 @@ class StepReader {
   const Entry& entry(size_t file, size_t number) const { return files_.at(file).entries().at(number); }
 
   void check_structure(size_t file);
-  // `progress` gets the bytes of each block that was checked.
+  // `progress` gets the bytes of each block that was checked; one call at a time.
   void check_payload(size_t file, const std::function<void(uint64_t)>& progress);
-  // Fills the views; reads the blocks that hold them, and no others.
+  // Fills the views; reads the blocks that hold them, each once, and no others.
   void read(const std::vector<View>& views);
+  // Threads that read and hash.
+  void set_threads(int threads) { threads_ = threads; }
 
  private:
+  // A block of an entry, and the runs of it that are wanted.
+  struct Block {
+    size_t file = 0, entry = 0;
+    uint64_t number = 0;
+    std::vector<Run> runs;
+  };
   void check_tiling() const;
+  void read_blocks(const std::vector<Block>& blocks, const std::function<void(uint64_t)>& progress);
 
   std::string folder_;
   Manifest manifest_;
   std::vector<RankFile> files_;
   std::map<TensorKey, TensorParts> tensors_;
+  int threads_ = 2;
 };
 
 // What is wrong with a step, a line for each file that does not verify; empty where all holds. `quick`: all but the payload.

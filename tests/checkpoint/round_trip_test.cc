@@ -59,16 +59,16 @@ TEST(RoundTrip, ReadsOnlyTheBlocksThatHoldTheBox) {
   const TemporaryFolder folder;
   State state{{"w", "param", DType::uint8, {static_cast<int64_t>(8 * block_bytes)}, std::vector<char>(8 * block_bytes, 'x')}};
   ASSERT_TRUE(save(folder / "run", state, {{{0, {{0}, state[0].shape}}}}, 1).committed);
-  std::atomic<uint64_t> reads = 0;
+  std::atomic<uint64_t> bytes = 0;
   io::set_hook([&](const io::Operation& o) {
-    if (o.op == io::Op::read && o.path.ends_with(".h5")) ++reads;
+    if (o.op == io::Op::read && o.path.ends_with(".h5")) bytes += o.bytes;
     return io::Fault{};
   });
   const int64_t begin = static_cast<int64_t>(3 * block_bytes) - 10;
   EXPECT_EQ(load_and_compare(folder / "run", [&](int64_t) -> const State& { return state; }, {{{0, {{begin}, {20}}}}}), 1);
   io::set_hook({});
-  // index, structure (one piece before the payload), hashes, and two blocks
-  EXPECT_EQ(reads, 5u);
+  EXPECT_GE(bytes, 2 * block_bytes);
+  EXPECT_LE(bytes, 2 * block_bytes + 20000);  // and index, structure, hashes
 }
 
 TEST(Names, NoTwoShareAPathAndAllComeBack) {
