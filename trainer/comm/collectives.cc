@@ -13,6 +13,16 @@
 namespace mm::comm {
 namespace {
 
+class SharedThroughEngine : public Shared {
+ public:
+  SharedThroughEngine(std::shared_ptr<Engine> engine, const void* data) : engine_(std::move(engine)), data_(data) {}
+  ~SharedThroughEngine() override { engine_->transport().node_memory()->forget(data_); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  const void* data_;
+};
+
 class Collectives : public Comm {
  public:
   Collectives(std::shared_ptr<Engine> engine, std::shared_ptr<Group> group)
@@ -64,6 +74,16 @@ class Collectives : public Comm {
     begin(What::barrier, Type::u8, all.data(), bounds_of(size(), size())).wait();
   }
 
+  std::unique_ptr<Shared> share(void* data, size_t bytes) override {
+    NodeMemory* const memory = engine_->transport().node_memory();
+    if (memory == nullptr) return nullptr;
+    const int own = engine_->transport().rank();
+    const std::vector<std::string> offers = by_world_rank(all_gather(memory->offer(data, bytes)));
+    const std::vector<std::string> mapped = by_world_rank(all_gather(memory->map(offers, own)));
+    memory->confirm(data, mapped, own);
+    return std::make_unique<SharedThroughEngine>(engine_, data);
+  }
+
   void set_phase(std::string phase, std::chrono::milliseconds deadline) override {
     engine_->phase = std::move(phase);
     engine_->deadline = deadline;
@@ -95,6 +115,12 @@ class Collectives : public Comm {
   }
 
  private:
+  std::vector<std::string> by_world_rank(std::vector<std::string> of_group) const {
+    std::vector<std::string> all(engine_->nodes.size());
+    for (size_t r = 0; r < of_group.size(); ++r) all[static_cast<size_t>(group_->members[r])] = std::move(of_group[r]);
+    return all;
+  }
+
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Group> group_;
 };

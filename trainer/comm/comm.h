@@ -87,6 +87,12 @@ class Pending {
   std::shared_ptr<Operation> operation_;
 };
 
+// Memory that is shared.
+class Shared {
+ public:
+  virtual ~Shared() = default;
+};
+
 inline constexpr std::chrono::milliseconds default_deadline{60'000};
 
 class Comm {
@@ -171,6 +177,11 @@ class Comm {
   }
   virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
   virtual void barrier() = 0;
+
+  // Collective: ranks on one node will read large messages from this memory in place, which for sums of gradients spares most
+  // of the copying. It must be whole pages of private anonymous memory (tensor::Region); they keep their address and contents.
+  // Only speed depends on it. Ends with the result, before the memory.
+  virtual std::unique_ptr<Shared> share(void* data, size_t bytes) = 0;
 
   // What the rank is doing, for messages, and how late a peer may be while it lasts: for all groups of this rank.
   virtual void set_phase(std::string phase, std::chrono::milliseconds deadline = default_deadline) = 0;

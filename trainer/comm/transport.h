@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/node_memory.h"
 
 namespace mm::comm {
 
@@ -52,7 +53,9 @@ class Transport {
   virtual std::unique_ptr<Batch> batch() = 0;
   // Numbers of single messages are below it.
   virtual uint64_t tags() const = 0;
-  // Whether borrowed messages are read in place.
+  // What is shared with other processes; null where there are none.
+  virtual NodeMemory* node_memory() { return nullptr; }
+  // Whether all borrowed messages are read in place.
   virtual bool in_place() const = 0;
   // look(), then polls, then idle(): sleeps, at most until the deadline, if nothing has come since look().
   virtual void look() = 0;

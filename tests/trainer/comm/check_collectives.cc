@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "tests/trainer/comm/checks.h"
 #include "tests/trainer/comm/harness.h"
+#include "trainer/tensor/region.h"
 
 namespace mm::comm {
 namespace {
@@ -119,12 +120,50 @@ void check_messages(Comm& comm) {
   EXPECT_THROW(comm.begin_send(me, small.data(), 5, 1), Error);
 }
 
+// Memory that ranks of one node read in place: the same results, before, while and after it is shared, and after its pages were
+// given back.
+void check_shared(Comm& comm) {
+  const int64_t n = 1'000'003;
+  const tensor::Region region(static_cast<size_t>(n) * sizeof(float));
+  float* const data = static_cast<float*>(region.data());
+  const std::vector<int64_t> bounds = uneven_bounds(n, comm.size());
+  const auto check = [&] {
+    for (int64_t i = 0; i < n; ++i) data[i] = value<float>(comm.rank(), i);
+    comm.reduce_scatter(data, std::span<const int64_t>(bounds));
+    comm.all_gather(data, std::span<const int64_t>(bounds));
+    for (int64_t i = bounds.front(); i < bounds.back(); ++i)
+      ASSERT_EQ(data[i], sum_of_values<float>(comm.size(), i)) << "element " << i << " on rank " << comm.rank();
+    const int next = (comm.rank() + 1) % comm.size(), last = (comm.rank() + comm.size() - 1) % comm.size();
+    if (comm.size() == 1) return;
+    // What the peer sees is what lies there until it has taken it.
+    std::vector<float> received(static_cast<size_t>(n));
+    Pending receive = comm.begin_receive(last, received.data(), n, 4);
+    comm.begin_send(next, data, n, 4).wait();
+    std::fill(data, data + n, -1.0F);
+    receive.wait();
+    EXPECT_EQ(received[static_cast<size_t>(n / 2)], sum_of_values<float>(comm.size(), n / 2));
+    EXPECT_EQ(received[static_cast<size_t>(bounds.back() - 1)], sum_of_values<float>(comm.size(), bounds.back() - 1));
+  };
+  check();
+  data[5] = 17;
+  std::unique_ptr<Shared> shared = comm.share(data, region.bytes());
+  EXPECT_EQ(data[5], 17);
+  check();
+  comm.barrier();
+  region.release(0, region.bytes());
+  EXPECT_EQ(data[5], 0);
+  check();
+  shared.reset();
+  check();
+}
+
 }  // namespace
 
 void check_collectives(Comm& comm) {
   check_all(comm);
   check_split(comm);
   check_messages(comm);
+  check_shared(comm);
 }
 
 }  // namespace mm::comm
