@@ -23,8 +23,7 @@ Load load_of(const Model& m, const Batch& batch, const Parallelism& p, int stage
   l.first = stage == 0;
   l.last = stage == p.mesh.pp - 1;
   l.tower = l.first && m.has_vision() && p.encoder_ranks() == 0;
-  const std::vector<int64_t> pieces = layers_of_pieces(m.text.count, p.mesh.pp * p.chunks);
-  for (size_t piece = static_cast<size_t>(stage); piece < pieces.size(); piece += static_cast<size_t>(p.mesh.pp)) l.layers += pieces[piece];
+  l.layers = layers_of_stage(m.text.count, p, stage);
   l.rows = l.samples * l.length / p.mesh.cp;
   l.labels = l.samples * l.labels_of_sample / p.mesh.cp;
   const int dealt = m.kind == Model::Kind::dual_tower ? 1 : p.mesh.tp * p.mesh.cp;  // a dual tower is cut, not dealt out

@@ -2,6 +2,7 @@
 #include "common/plan/parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mm::plan {
 namespace {
@@ -17,13 +18,16 @@ bool deals_out_kv_heads(const Layers& l, int tp) {
 struct Builder {
   std::vector<Run> runs;
 
-  void add(Group holders, int64_t size, int64_t times, bool trained, bool decoder = false) {
-    if (size > 0 && times > 0) runs.push_back({holders, size, times, trained, decoder});
+  // A unit's elements by their holders; they are one run where these are the same.
+  void add(Group cut_holders, int64_t cut, Group whole_holders, int64_t whole, int64_t times, bool trained) {
+    if (cut_holders == whole_holders) cut += std::exchange(whole, 0);
+    if (cut > 0 && times > 0) runs.push_back({cut_holders, cut, times, trained});
+    if (whole > 0 && times > 0) runs.push_back({whole_holders, whole, times, trained});
   }
-  void layers(const Layers& l, int64_t count, int tp, Group cut, Group whole, bool trained, bool decoder = false) {
+  void add(Group holders, int64_t size, bool trained) { add(holders, size, holders, 0, 1, trained); }
+  void layers(const Layers& l, int64_t count, int tp, Group cut, Group whole, bool trained) {
     const LayerSize size = layer_size(l, tp);
-    add(cut, size.cut, count, trained, decoder);
-    add(whole, size.whole, count, trained, decoder);
+    add(cut, size.cut, whole, size.whole, count, trained);
   }
 };
 
@@ -44,16 +48,16 @@ TowerSize tower_size(const Model& m) {
 // Of the tower and what leads from it: tp and the groups that hold cut and whole parameters.
 void tower(Builder& b, const Model& m, int tp, Group cut, Group whole) {
   const TowerSize s = tower_size(m);
-  b.add(whole, s.embed, 1, m.train_vision);
+  b.add(whole, s.embed, m.train_vision);
   b.layers(m.vision, m.used_vision_layers, tp, cut, whole, m.train_vision);
   b.layers(m.vision, m.vision.count - m.used_vision_layers, tp, cut, whole, false);
-  b.add(whole, s.unused, 1, false);
+  b.add(whole, s.unused, false);
   if (m.kind == Model::Kind::vlm) {
     const int64_t h = m.text.hidden;
-    b.add(whole, m.vision.hidden * h + h + h * h + h, 1, m.train_projector);
+    b.add(whole, m.vision.hidden * h + h + h * h + h, m.train_projector);
   } else {
-    b.add(whole, s.pool, 1, m.train_vision);
-    if (!m.sigmoid_loss) b.add(whole, m.vision.hidden * m.projection, 1, m.train_projector);
+    b.add(whole, s.pool, m.train_vision);
+    if (!m.sigmoid_loss) b.add(whole, m.vision.hidden * m.projection, m.train_projector);
   }
 }
 
@@ -84,31 +88,28 @@ std::vector<Run> runs_of_stage(const Model& m, const Parallelism& p, int stage) 
     return b.runs;
   }
   const bool first = stage == 0, last = stage == pp - 1;
+  const Group whole = tp == 1 ? Group::data : Group::stage;
   if (first && m.has_vision() && !own_encoder) {
     // Colocated with a decoder, every rank holds the whole tower and computes its own pictures.
-    tower(b, m, dual ? tp : 1, dual ? Group::data : Group::stage, Group::stage);
+    tower(b, m, dual ? tp : 1, dual ? Group::data : whole, whole);
   }
   const int64_t h = m.text.hidden, embedding = largest_part(m.vocabulary, dual ? 1 : tp) * h;
   const bool shared = m.tied && pp > 1;
   if (first) {
-    b.add(shared ? Group::tied : dual ? Group::stage : Group::data, embedding, 1, m.train_text);
-    b.add(Group::stage, m.text_positions * h, 1, m.train_text);
+    b.add(shared ? Group::tied : dual ? whole : Group::data, embedding, m.train_text);
+    b.add(whole, m.text_positions * h, m.train_text);
   }
-  const std::vector<int64_t> pieces = layers_of_pieces(m.text.count, pp * p.chunks);
-  int64_t layers = 0;
-  for (size_t piece = static_cast<size_t>(stage); piece < pieces.size(); piece += static_cast<size_t>(pp)) layers += pieces[piece];
-  b.layers(m.text, layers, tp, Group::data, Group::stage, m.train_text, true);
-  if (last) {
-    b.add(Group::stage, h * (m.text.norm_bias ? 2 : 1), 1, m.train_text);  // the last norm
-    if (dual) {
-      b.add(Group::stage, m.projection * h + (m.sigmoid_loss ? m.projection : 0), 1, m.train_projector);
-      b.add(Group::stage, m.sigmoid_loss ? 2 : 1, 1, true);  // scale, bias
-    } else if (shared) {
-      b.add(Group::tied, embedding, 1, m.train_text);
-    } else if (!m.tied) {
-      b.add(Group::data, embedding, 1, m.train_text);
-    }
+  b.layers(m.text, layers_of_stage(m.text.count, p, stage), tp, Group::data, whole, m.train_text);
+  if (!last) return b.runs;
+  const int64_t norm = h * (m.text.norm_bias ? 2 : 1);
+  if (dual) {
+    b.add(whole, norm, m.train_text);
+    b.add(whole, m.projection * h + (m.sigmoid_loss ? m.projection : 0), m.train_projector);
+    b.add(whole, m.sigmoid_loss ? 2 : 1, true);  // scale, bias
+    return b.runs;
   }
+  b.add(Group::data, m.tied ? 0 : embedding, whole, norm, 1, m.train_text);
+  if (shared) b.add(Group::tied, embedding, m.train_text);
   return b.runs;
 }
 

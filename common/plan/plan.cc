@@ -123,20 +123,35 @@ int64_t Parallelism::micro_batches(const Batch& batch) const {
   return micro_batch == 0 ? 1 : largest_part(share, micro_batch);
 }
 
-std::vector<int64_t> layers_of_pieces(int64_t layers, int pieces) {
-  std::vector<int64_t> out(static_cast<size_t>(pieces), layers / pieces);
-  for (int64_t i = 0; i < layers % pieces; ++i) ++out[static_cast<size_t>(i)];
-  return out;
+int64_t layers_of_stage(int64_t layers, const Parallelism& p, int stage) {
+  const int64_t pp = p.mesh.pp, pieces = pp * p.chunks, longer = layers % pieces;
+  return layers / pieces * p.chunks + (longer > stage ? largest_part(longer - stage, pp) : 0);
 }
 
 const Memory& Plan::largest_memory() const {
   return std::ranges::max_element(stages, {}, [](const StagePlan& s) { return s.memory.total(); })->memory;
 }
 
+int64_t memory_needed(const Model& m, const Batch& batch, const Parallelism& p, const Numbers& numbers) {
+  int64_t most = 0;
+  const int stages = p.mesh.pp + (p.encoder_ranks() > 0 ? 1 : 0);
+  int64_t layers = -1;
+  for (int s = 0; s < stages; ++s) {
+    const Load load = load_of(m, batch, p, s);
+    // Of middle stages with as many layers, the first has most in flight.
+    if (s > 1 && s < p.mesh.pp - 1 && load.layers == layers) continue;
+    layers = load.layers;
+    Memory memory = memory_of(m, p, numbers, load, runs_of_stage(m, p, s));
+    memory.activations *= passes_in_flight(p, load.micro_batches, s);
+    most = std::max(most, memory.total());
+  }
+  return most;
+}
+
 std::string why_impossible(const Model& m, const Batch& batch, const Parallelism& p) {
   const Layout& mesh = p.mesh;
   const auto above = [](const char* what, int64_t value, const char* limit, int64_t most) {
-    return value > most ? fmt::format("{} {} is above the model's {} {}", what, value, most, limit) : std::string();
+    return value > most ? fmt::format("{} {} is above the model's {} {}", what, value, most, limit) : "";
   };
   if (batch.samples % mesh.dp != 0) return fmt::format("dp {} does not divide the global batch of {}", mesh.dp, batch.samples);
   if (m.kind == Model::Kind::dual_tower) {

@@ -118,8 +118,11 @@ std::string why_impossible(const Model& model, const Batch& batch, const Paralle
 // For a possible layout.
 Plan make_plan(const Model& model, const Batch& batch, const Parallelism& parallelism, const Numbers& numbers, const Machine& machine);
 
-// Decoder layers of each of pp * chunks pieces in the order of the model: piece i runs on stage i % pp. Equal parts, the first longer, as
-// everything is dealt out here.
-std::vector<int64_t> layers_of_pieces(int64_t layers, int pieces);
+// The largest memory of a stage alone: quicker than the plan.
+int64_t memory_needed(const Model& model, const Batch& batch, const Parallelism& parallelism, const Numbers& numbers);
+
+// Decoder layers of a stage. The model is cut into pp * chunks pieces, as even as it goes, the first ones longer; piece i runs on stage
+// i % pp.
+int64_t layers_of_stage(int64_t layers, const Parallelism& parallelism, int stage);
 
 }  // namespace mm::plan

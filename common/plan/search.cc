@@ -48,15 +48,15 @@ class Searcher {
   void look_at_memory(Parallelism p) {
     p.zero = 1;
     p.recompute = false;
-    const Plan quickest = plan(p);
-    if (result.fits && quickest.step_seconds - quickest.exposed_data_seconds - quickest.optimizer_seconds >= result.best->plan.step_seconds)
-      return;
-    offer(p, quickest);
+    if (result.fits) {
+      const Plan quickest = plan(p);
+      if (quickest.step_seconds - quickest.exposed_data_seconds - quickest.optimizer_seconds >= result.best->plan.step_seconds) return;
+    }
     for (const bool recompute : {false, true})
       for (const int zero : {0, 1, 2, 3}) {
         p.zero = zero;
         p.recompute = recompute;
-        if (zero != 1 || recompute) offer(p, plan(p));
+        offer(p);
       }
   }
 
@@ -65,22 +65,28 @@ class Searcher {
     return make_plan(model_, batch_, p, numbers_, machine_);
   }
 
-  void offer(const Parallelism& p, const Plan& candidate) {
-    const int64_t memory = candidate.largest_memory().total();
+  void offer(const Parallelism& p) {
+    const int64_t memory = memory_needed(model_, batch_, p, numbers_);
     const bool fits = static_cast<double>(memory) + machine_.reserved <= machine_.memory;
-    const auto better = [&] {
-      if (!result.best || fits != result.fits) return !result.best || fits;
-      const Plan& best = result.best->plan;
-      if (!fits) return memory < best.largest_memory().total();
-      if (candidate.step_seconds != best.step_seconds) return candidate.step_seconds < best.step_seconds;
-      return memory < best.largest_memory().total();
-    };
-    if (better()) {
-      result.best = {p, candidate};
-      result.fits = fits;
+    if (!fits) {
+      if (!result.fits && (!result.best || memory < memory_)) take(p, plan(p), memory);
+      return;
     }
+    Plan candidate = plan(p);
+    if (result.fits) {
+      const double best = result.best->plan.step_seconds;
+      if (candidate.step_seconds > best || (candidate.step_seconds == best && memory >= memory_)) return;
+    }
+    result.fits = true;
+    take(p, std::move(candidate), memory);
   }
 
+  void take(const Parallelism& p, Plan candidate, int64_t memory) {
+    result.best = {p, std::move(candidate)};
+    memory_ = memory;
+  }
+
+  int64_t memory_ = 0;  // of the best
   const Model& model_;
   const Batch& batch_;
   const Numbers& numbers_;
