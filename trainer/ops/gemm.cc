@@ -24,7 +24,9 @@ using kernel::width;
 constexpr int64_t block_depth = 384;                   // of k: a panel of so many is 16 KB
 constexpr int64_t block_rows = 12 * tile_rows;         // of c, for one tile of work
 constexpr int64_t block_columns = 512;                 // the same
-constexpr int64_t packed_elements = int64_t{1} << 22;  // of b at a time
+constexpr int64_t panels_at_once = 8;                  // packed side by side, so that b is read along its rows
+constexpr int64_t rows_ahead = 6;                      // that packing fetches: rows are on other pages
+constexpr int64_t packed_elements = int64_t{3} << 17;  // of b at a time
 
 int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
@@ -34,30 +36,44 @@ Cut depth_of(int64_t k) {
   return Cut::into(k, std::max<int64_t>(1, (k + block_depth - 1) / block_depth));
 }
 
-// Columns [0, columns) of b's rows [p0, p1), to[p][tile_columns], with zeros where there are fewer columns.
+// b's rows [p0, p1) and `panels` panels of columns from `column` on, of b's n columns: to[panel][p][tile_columns], with zeros
+// beyond the last column.
 template <class T>
-void pack_panel(const Operand<T>& b, int64_t p0, int64_t p1, int64_t column, int64_t columns, T* to) {
+void pack_panels(const Operand<T>& b, int64_t n, int64_t p0, int64_t p1, int64_t column, int64_t panels, T* to) {
   constexpr int64_t full = tile_columns<T>, w = width<T>;
-  if (b.column_step == 1 && columns == full) {
-    for (int64_t p = p0; p < p1; ++p, to += full) {
+  const int64_t depth = (p1 - p0) * full;
+  const int64_t whole = std::min(panels, (n - column) / full);
+  if (b.column_step == 1) {
+    for (int64_t p = p0; p < p1; ++p) {
       const T* from = b.data + p * b.row_step + column;
-      kernel::store(to, kernel::load(from));
-      kernel::store(to + w, kernel::load(from + w));
-    }
-    return;
-  }
-  if (b.row_step == 1 && columns == full) {
-    const T* from = b.data + column * b.column_step;
-    for (; p0 + w <= p1; p0 += w, to += w * full)
-      for (int64_t half = 0; half < 2; ++half) {
-        Vector<T> r[width<T>];
-        for (int64_t j = 0; j < w; ++j) r[j] = kernel::load(from + (half * w + j) * b.column_step + p0);
-        kernel::transpose<T>(r);
-        for (int64_t p = 0; p < w; ++p) kernel::store(to + p * full + half * w, r[p]);
+      T* at = to + (p - p0) * full;
+      for (int64_t j = 0; j < whole; ++j, from += full, at += depth) {
+        __builtin_prefetch(from + rows_ahead * b.row_step);
+        kernel::store(at, kernel::load(from));
+        kernel::store(at + w, kernel::load(from + w));
       }
+    }
+  } else {
+    for (int64_t j = 0; j < whole; ++j) {
+      const T* from = b.data + (column + j * full) * b.column_step;
+      T* at = to + j * depth;
+      int64_t p = p0;
+      for (; p + w <= p1; p += w, at += w * full)
+        for (int64_t half = 0; half < 2; ++half) {
+          Vector<T> r[width<T>];
+          for (int64_t i = 0; i < w; ++i) r[i] = kernel::load(from + (half * w + i) * b.column_step + p);
+          kernel::transpose<T>(r);
+          for (int64_t i = 0; i < w; ++i) kernel::store(at + i * full + half * w, r[i]);
+        }
+      for (; p < p1; ++p, at += full)
+        for (int64_t i = 0; i < full; ++i) at[i] = from[i * b.column_step + p];
+    }
   }
+  if (whole == panels) return;
+  column += whole * full;
+  to += whole * depth;
   for (int64_t p = p0; p < p1; ++p, to += full)
-    for (int64_t j = 0; j < full; ++j) to[j] = j < columns ? b.data[p * b.row_step + (column + j) * b.column_step] : T(0);
+    for (int64_t i = 0; i < full; ++i) to[i] = column + i < n ? b.data[p * b.row_step + (column + i) * b.column_step] : T(0);
 }
 
 // Rows [r0, r1) of a, whose columns are contiguous, in groups of tile_rows: to[group][p][tile_rows], with zeros where there are
@@ -68,8 +84,10 @@ void pack_rows(const Operand<T>& a, int64_t r0, int64_t r1, int64_t p0, int64_t 
   for (int64_t p = 0; p < k; ++p) {
     const T* from = a.data + r0 + (p0 + p) * a.column_step;
     T* at = to + p * tile_rows;
-    for (int64_t group = 0; group < whole; ++group, from += tile_rows, at += k * tile_rows)
+    for (int64_t group = 0; group < whole; ++group, from += tile_rows, at += k * tile_rows) {
+      __builtin_prefetch(from + rows_ahead * a.column_step);
       std::memcpy(at, from, tile_rows * sizeof(T));
+    }
     for (int64_t i = 0; left > 0 && i < tile_rows; ++i) at[i] = i < left ? from[i] : T(0);
   }
 }
@@ -170,10 +188,10 @@ void multiply(const Product<T>& product) {
   const Cut depth = depth_of(product.k);
   T* to = scratch.need(std::max<int64_t>(1, product.k * panels * tile_columns<T>));
   const Packed<T> packed{to, panels};
-  for (int64_t block = 0; block < depth.parts; ++block)
-    for (int64_t j = 0; j < panels; ++j, to += (depth.end(block) - depth.begin(block)) * tile_columns<T>)
-      pack_panel(product.b, depth.begin(block), depth.end(block), j * tile_columns<T>,
-                 std::min<int64_t>(tile_columns<T>, product.n - j * tile_columns<T>), to);
+  for (int64_t block = 0; block < depth.parts; ++block) {
+    const int64_t p0 = depth.begin(block), p1 = depth.end(block);
+    pack_panels(product.b, product.n, p0, p1, 0, panels, to + p0 * panels * tile_columns<T>);
+  }
   for (int64_t r = 0; r < product.m; r += block_rows)
     compute(product, packed, 0, r, std::min(product.m, r + block_rows), 0, panels);
 }
@@ -188,11 +206,9 @@ void multiply(tensor::ThreadPool& pool, const Product<T>& product) {
     const int64_t panels = std::min(most, all - begin), column = begin * tile_columns<T>;
     T* to = scratch.need(std::max<int64_t>(1, product.k * panels * tile_columns<T>));
     const Packed<T> packed{to, panels};
-    pool.parallel_for(depth.parts * panels, [&](int64_t part) {
-      const int64_t p0 = depth.begin(part / panels), p1 = depth.end(part / panels), j = part % panels;
-      const int64_t at = column + j * tile_columns<T>;
-      pack_panel(product.b, p0, p1, at, std::min<int64_t>(tile_columns<T>, product.n - at),
-                 to + (p0 * panels + j * (p1 - p0)) * tile_columns<T>);
+    for_tiles(pool, depth, Cut(panels, panels_at_once), [&](int64_t p0, int64_t p1, int64_t j0, int64_t j1) {
+      pack_panels(product.b, product.n, p0, p1, column + j0 * tile_columns<T>, j1 - j0,
+                  to + (p0 * panels + j0 * (p1 - p0)) * tile_columns<T>);
     });
     const Cut rows((product.m + tile_rows - 1) / tile_rows, block_rows / tile_rows);
     const Cut columns(panels, block_columns / tile_columns<T>);
