@@ -34,6 +34,12 @@ Site load_site(const std::string& path) {
              {"hardware.gpu_memory_bandwidth", &site.gpu_memory_bandwidth, 1e-3, 1e9},
              {"hardware.gpu_link", &site.gpu_link, 1e-3, 1e9},
              {"hardware.gpu_network", &site.gpu_network, 1e-3, 1e9},
+             {"placement.reserved_cores", &site.reserved_cores},
+             {"placement.oversubscription", &site.oversubscription, 1, 1000},
+             {"placement.rails", &site.rails},
+             {"placement.topology", &site.topology},
+             {"placement.nccl_topology", &site.nccl_topology},
+             {"placement.speeds", &site.speeds},
              {"slurm.conf", &site.slurm_conf}});
   return site;
 }
