@@ -7,7 +7,7 @@ spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank
 
 # Hardware and rank maps; hwloc is loaded when it is first used (hwloc_api.h).
 $(call library,placement,$(wildcard spank_plugin/placement/*.cc),fmt dl hwloc)
-$(call program,mm-place,$(wildcard spank_plugin/placement/tool/*.cc),placement common,cli11 json)
+$(call program,mm-place,$(wildcard spank_plugin/placement/tool/*.cc),placement spank_logic plan common,cli11 json)
 
 # The pure part, for the unit tests.
 $(call library,spank_logic,$(spank_logic),fmt)

@@ -43,7 +43,7 @@ Slots slots_of(const NodeMap& map, const Links& links) {
   }
   if (!map.nics.empty()) {
     s.nics.clear();
-    for (const Nic& nic : map.nics) s.nics.push_back(nic.bandwidth > 0 ? std::min(nic.bandwidth, 2 * links.nic) : links.nic);
+    for (const Nic& nic : map.nics) s.nics.push_back(nic.bandwidth > 0 ? std::min(nic.bandwidth, links.nic) : links.nic);
   }
   return s;
 }

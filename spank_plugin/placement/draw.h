@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank map as a picture: switches, below them nodes, in them GPUs with their ranks, coloured by pipeline stage and data replica.
+// A rank map as a picture: switches, below them nodes, in them GPUs with their ranks, coloured by pipeline stage and data
+// replica.
 #pragma once
 
 #include <string>

@@ -28,6 +28,25 @@ int run(int argc, char** argv) {
   n->add_flag("--json", node.json, "Print JSON Lines");
   n->callback([&] { chosen = [&] { return tool::node(node); }; });
 
+  tool::PlanOptions plan;
+  CLI::App* p = app.add_subcommand("plan", "Where each rank of a job goes");
+  p->add_option("SPEC,--layout", plan.spec, "As of --mm-train: a job file, or tp=8,pp=4 and the like. Default: data parallel");
+  p->add_option("--nodes", plan.nodes, "Host list. Default: the allocation's nodes, or this machine");
+  p->add_option("--tasks-per-node", plan.tasks, "A number, or one for each node such as 8(x3),4. Default: the nodes' GPUs");
+  p->add_option("--ntasks", plan.ranks, "Number of ranks. Default: all that the nodes take")->check(CLI::PositiveNumber);
+  p->add_option("--topology", plan.topology, "topology.conf, or what scontrol show topology prints. Default: scontrol's");
+  p->add_option("--xml", plan.xml, "FILE, or NODES=FILE: the nodes' trees. May be repeated. Default: this machine's");
+  p->add_option("--nccl", plan.nccl, "NCCL_TOPO_FILE XML that says where devices are");
+  p->add_option("--speed", plan.speeds, "NODES=FLOPS or NODES=FLOPS:BANDWIDTH, relative to other nodes. May be repeated");
+  p->add_option("--bytes", plan.bytes,
+                "KIND=BYTES[:CALLS] that a rank sends in a step, instead of the model's. May be repeated");
+  p->add_option("--oversubscription", plan.oversubscription, "Of each level of switches")->check(CLI::Range(1.0, 1000.0));
+  p->add_option("--before", plan.before, "A plan in JSON Lines: ranks whose node is still there stay");
+  p->add_option("--config", plan.config, "The site's mm-train.conf");
+  p->add_option("--draw", plan.draw, "Write a picture (SVG)");
+  p->add_flag("--json", plan.json, "Print JSON Lines");
+  p->callback([&] { chosen = [&] { return tool::plan(plan); }; });
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

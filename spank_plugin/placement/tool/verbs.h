@@ -14,4 +14,14 @@ struct NodeOptions {
 };
 int node(const NodeOptions& options);
 
+struct PlanOptions {
+  std::string spec = "auto";  // as of --mm-train
+  std::string nodes, tasks, topology, nccl, before, config, draw;
+  std::vector<std::string> xml, speeds, bytes;
+  int ranks = 0;
+  double oversubscription = 0;  // 0: the site's
+  bool json = false;
+};
+int plan(const PlanOptions& options);
+
 }  // namespace mm::placement::tool

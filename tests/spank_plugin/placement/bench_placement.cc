@@ -35,7 +35,8 @@ SwitchTree three_levels(int nodes) {
   std::string text;
   const int leaves = nodes / 16, pods = (leaves + 3) / 4;
   for (int l = 0; l < leaves; ++l) text += fmt::format("SwitchName=leaf{} Nodes=n[{:05}-{:05}]\n", l, l * 16, l * 16 + 15);
-  for (int p = 0; p < pods; ++p) text += fmt::format("SwitchName=pod{} Switches=leaf[{}-{}]\n", p, p * 4, std::min(leaves, p * 4 + 4) - 1);
+  for (int p = 0; p < pods; ++p)
+    text += fmt::format("SwitchName=pod{} Switches=leaf[{}-{}]\n", p, p * 4, std::min(leaves, p * 4 + 4) - 1);
   text += fmt::format("SwitchName=core Switches=pod[0-{}]\n", pods - 1);
   return parse_topology(text, "bench");
 }
@@ -102,11 +103,16 @@ void large(bool striped) {
       for (int k = 0; k < kinds; ++k) sum[0].seconds[k] += p.ours.seconds[k] / 30, sum[1].seconds[k] += p.block.seconds[k] / 30;
       block.push_back(p.block.total);
     }
-    fmt::print("  tp{} cp{} pp{} dp{}: ours {:.3f} s, block {:.3f} s, ratio median {:.3f} (best {:.3f}, worst {:.3f}); computed in {:.1f} ms (worst {:.1f})\n", job.mesh.tp,
-               job.mesh.cp, job.mesh.pp, job.mesh.dp, median(ours), median(block), median(ratios), *std::min_element(ratios.begin(), ratios.end()),
-               *std::max_element(ratios.begin(), ratios.end()), median(times), *std::max_element(times.begin(), times.end()));
+    fmt::print(
+        "  tp{} cp{} pp{} dp{}: ours {:.3f} s, block {:.3f} s, ratio median {:.3f} (best {:.3f}, worst {:.3f}); computed in "
+        "{:.1f} ms (worst {:.1f})\n",
+        job.mesh.tp, job.mesh.cp, job.mesh.pp, job.mesh.dp, median(ours), median(block), median(ratios),
+        *std::min_element(ratios.begin(), ratios.end()), *std::max_element(ratios.begin(), ratios.end()), median(times),
+        *std::max_element(times.begin(), times.end()));
     for (int k = 0; k < kinds; ++k)
-      if (sum[1].seconds[k] > 0) fmt::print("    {:<10} {:.4f} s, block {:.4f} s (means)\n", name_of(static_cast<Kind>(k)), sum[0].seconds[k], sum[1].seconds[k]);
+      if (sum[1].seconds[k] > 0)
+        fmt::print("    {:<10} {:.4f} s, block {:.4f} s (means)\n", name_of(static_cast<Kind>(k)), sum[0].seconds[k],
+                   sum[1].seconds[k]);
   }
 }
 
@@ -119,8 +125,8 @@ void time_of(int nodes, const Job& job) {
   std::vector<double> times;
   Placement p;
   for (int i = 0; i < 5; ++i) times.push_back(milliseconds([&] { p = place(cluster, job); }));
-  fmt::print("  {:>6} GPUs tp{} cp{} pp{} dp{}: {:.1f} ms (median of 5), ratio to block {:.3f}\n", nodes * 8, job.mesh.tp, job.mesh.cp, job.mesh.pp, job.mesh.dp, median(times),
-             p.ours.total / p.block.total);
+  fmt::print("  {:>6} GPUs tp{} cp{} pp{} dp{}: {:.1f} ms (median of 5), ratio to block {:.3f}\n", nodes * 8, job.mesh.tp,
+             job.mesh.cp, job.mesh.pp, job.mesh.dp, median(times), p.ours.total / p.block.total);
 }
 
 struct Tally {
@@ -145,8 +151,11 @@ void exhaustive(const std::string& name, const Cluster& cluster, const Job& job,
   } while (std::next_permutation(slots.begin(), slots.end()));
   const double ratio = place(cluster, job).ours.total / least;
   ++tally.cases;
-  if (ratio <= 1 + 1e-9) ++tally.equal;
-  else fmt::print("  {} tp{} cp{} pp{} dp{}: {:.4f} of the optimum\n", name, job.mesh.tp, job.mesh.cp, job.mesh.pp, job.mesh.dp, ratio);
+  if (ratio <= 1 + 1e-9)
+    ++tally.equal;
+  else
+    fmt::print("  {} tp{} cp{} pp{} dp{}: {:.4f} of the optimum\n", name, job.mesh.tp, job.mesh.cp, job.mesh.pp, job.mesh.dp,
+               ratio);
   tally.worst = std::max(tally.worst, ratio);
 }
 
@@ -189,17 +198,22 @@ void all_small(const std::string& folder) {
         if (each > slots.gpus || nodes * each > 8 || nodes * each < 4) continue;
         // Names that alternate between two leaves.
         Cluster cluster;
-        cluster.switches = parse_topology("SwitchName=a Nodes=n[0,2]\nSwitchName=b Nodes=n[1,3]\nSwitchName=c Switches=a,b\n", "bench");
+        cluster.switches =
+            parse_topology("SwitchName=a Nodes=n[0,2]\nSwitchName=b Nodes=n[1,3]\nSwitchName=c Switches=a,b\n", "bench");
         cluster.hardware = {first_gpus(slots, each)};
         for (int n = 0; n < nodes; ++n) cluster.nodes.push_back({fmt::format("n{}", n), each, 0, 1, 1});
         const int ranks = nodes * each;
         for (int tp = 1; tp <= ranks; tp *= 2)
           for (int cp = 1; tp * cp <= ranks; cp *= 2)
-            for (int pp = 1; tp * cp * pp <= ranks; pp *= 2) exhaustive(fmt::format("{} x {} of {}", nodes, each, name), cluster, job_of(tp, cp, ranks / (tp * cp * pp), pp), tally);
+            for (int pp = 1; tp * cp * pp <= ranks; pp *= 2)
+              exhaustive(fmt::format("{} x {} of {}", nodes, each, name), cluster, job_of(tp, cp, ranks / (tp * cp * pp), pp),
+                         tally);
       }
     }
-  fmt::print("{} machines, {} cases of 4 to 8 slots against all permutations: equal in {} ({:.1f} %), worst {:.4f} of the optimum (limits: 95 %, 1.01)\n", machines.size(), tally.cases,
-             tally.equal, 100.0 * tally.equal / tally.cases, tally.worst);
+  fmt::print(
+      "{} machines, {} cases of 4 to 8 slots against all permutations: equal in {} ({:.1f} %), worst {:.4f} of the optimum "
+      "(limits: 95 %, 1.01)\n",
+      machines.size(), tally.cases, tally.equal, 100.0 * tally.equal / tally.cases, tally.worst);
 }
 
 }  // namespace
