@@ -4,7 +4,8 @@
 
   freeze_reference.py REFERENCE freeze MAKE_FIXTURE PRESET OUT.json     loss and norm of 20 steps on make-fixture's model and data, and
                                                                         per tensor the step-1 gradient's norm and three projections
-  freeze_reference.py REFERENCE gradients MODEL DATA BATCH OUT [SET]... initialises MODEL with the reference (SET: key=value of its init)
+  freeze_reference.py REFERENCE gradients REFERENCE_PRESET MODEL DATA BATCH OUT [SET]...
+                                                                        initialises MODEL with the reference (SET: key=value of its init)
                                                                         and writes loss and gradients on the first BATCH samples of DATA
 
 REFERENCE is the path of the script, which is imported as a module. OUT is a safetensors file of float64, with the loss as "loss".
@@ -75,8 +76,8 @@ def main():
     if verb == "freeze":
         freeze(reference, *arguments)
         return
-    model, data, batch, out, *settings = arguments
-    reference.init(argparse.Namespace(model=model, preset="vlm-tiny", set=settings, seed=1))
+    preset, model, data, batch, out, *settings = arguments
+    reference.init(argparse.Namespace(model=model, preset=preset, set=settings, seed=1))
     loss, grads = gradients(reference, model, data, int(batch))
     reference.save_safetensors(out, {"loss": np.float64(loss), **grads})
 

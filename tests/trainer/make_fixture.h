@@ -18,13 +18,18 @@ namespace mm::fixture {
 
 // tiny (SigLIP, Llama), gqa, qwen2, tied (embeddings), clip (class token, vision_feature_layer -2, "default").
 std::vector<std::string> presets();
+// And "pairs", a contrastive model, which is not among these.
 std::string config_json(const std::string& preset);
 // Value `index` of the parameter `name`, in [-2, 2], exact in a float.
 double weight(const model::ParamSpec& spec, int64_t index);
 template <class T>
 void fill(model::ParamStore<T>& store) {
-  for (size_t i = 0; i < store.specs().size(); ++i)
-    for (int64_t j = 0; j < store.specs()[i].size(); ++j) store.value(i)[j] = static_cast<T>(weight(store.specs()[i], j));
+  std::vector<T> whole;
+  for (size_t i = 0; i < store.specs().size(); ++i) {
+    whole.clear();
+    for (int64_t j = 0; j < store.specs()[i].size(); ++j) whole.push_back(static_cast<T>(weight(store.specs()[i], j)));
+    model::take_slice(store.specs()[i], store.local()[i], whole.data(), store.value(i));
+  }
 }
 // Integer hash of (name, stream, index), for random projections that another program repeats.
 uint64_t hash(const std::string& name, uint64_t stream, uint64_t index);
@@ -36,7 +41,10 @@ struct Picture {
 };
 Picture draw(int64_t index, int size);
 // Samples [first, first + count) as the loader makes them from the shards with the "bytes" tokenizer.
-std::vector<data::Sample> samples(const model::VlmConfig& config, int64_t first, int64_t count);
+std::vector<data::Sample> samples(const data::SequenceRule& rule, int64_t first, int64_t count);
+inline std::vector<data::Sample> samples(const model::VlmConfig& config, int64_t first, int64_t count) {
+  return samples(config.sequence_rule(0), first, count);
+}
 void write_shards(const std::string& folder, int64_t samples, int shards, int image_size);
 
 }  // namespace mm::fixture

@@ -108,14 +108,14 @@ Picture draw(int64_t index, int size) {
   return picture;
 }
 
-std::vector<data::Sample> samples(const model::VlmConfig& config, int64_t first, int64_t count) {
+std::vector<data::Sample> samples(const data::SequenceRule& rule, int64_t first, int64_t count) {
   std::vector<data::Sample> out;
   for (int64_t i = first; i < first + count; ++i) {
-    Picture picture = draw(i, config.vision.image_size);
+    Picture picture = draw(i, rule.image_size);
     data::Sample sample;
     sample.key = padded(i, 6);
     sample.ids.push_back(1);
-    sample.ids.insert(sample.ids.end(), static_cast<size_t>(config.positions_per_image()), config.image_token);
+    sample.ids.insert(sample.ids.end(), static_cast<size_t>(rule.positions_per_image), rule.image_token);
     const size_t captioned = sample.ids.size();
     for (unsigned char c : picture.caption) sample.ids.push_back(4 + c);
     sample.ids.push_back(2);

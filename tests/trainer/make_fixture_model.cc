@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "tests/trainer/make_fixture.h"
+#include "trainer/model/dual_tower_config.h"
 #include "trainer/model/vlm.h"
 
 namespace mm::fixture {
@@ -50,7 +51,16 @@ std::vector<std::string> presets() {
   return names;
 }
 
+constexpr const char* pairs_json =
+    R"({"model_type":"clip","projection_dim":48,"logit_scale_init_value":2.6592,"vision_config":{"model_type":"clip_vision_model",)"
+    R"("hidden_size":64,"intermediate_size":160,"num_hidden_layers":2,"num_attention_heads":4,"image_size":32,"patch_size":8,)"
+    R"("hidden_act":"quick_gelu","layer_norm_eps":1e-5},"text_config":{"model_type":"clip_text_model","vocab_size":264,)"
+    R"("hidden_size":64,"intermediate_size":160,"num_hidden_layers":2,"num_attention_heads":4,"max_position_embeddings":64,)"
+    R"("hidden_act":"quick_gelu","layer_norm_eps":1e-5,"bos_token_id":1,"eos_token_id":2}})"
+    "\n";
+
 std::string config_json(const std::string& preset) {
+  if (preset == "pairs") return pairs_json;
   const auto* p = std::find_if(std::begin(all), std::end(all), [&](const Preset& x) { return x.name == preset; });
   if (p == std::end(all)) throw std::invalid_argument("make-fixture: " + preset + ": no such preset");
   return std::string(R"({"model_type":"llava","image_token_index":3,)") + p->features +
@@ -87,14 +97,18 @@ void write_model(const std::string& folder, const std::string& preset) {
   config.close();
   if (!config) throw std::runtime_error("make-fixture: write " + folder + "/config.json");
 
-  model::ParamStore<float> store(model::param_specs(model::load_config(folder)));
+  model::ParamStore<float> store(model::is_dual_tower(folder) ? model::param_specs(model::load_dual_tower_config(folder))
+                                                              : model::param_specs(model::load_config(folder)));
   fill(store);
   std::string header = "{";
+  int64_t at = 0;
   for (size_t i = 0; i < store.specs().size(); ++i) {
     std::string shape;
     for (int64_t extent : store.specs()[i].shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+    const int64_t end = at + store.specs()[i].size();
     header += (i ? ",\"" : "\"") + store.specs()[i].name + R"(":{"dtype":"F32","shape":[)" + shape + R"(],"data_offsets":[)" +
-              std::to_string(4 * store.offset(i)) + "," + std::to_string(4 * store.offset(i + 1)) + "]}";
+              std::to_string(4 * at) + "," + std::to_string(4 * end) + "]}";
+    at = end;
   }
   header += "}";
   header.append((8 - header.size() % 8) % 8, ' ');
@@ -102,7 +116,8 @@ void write_model(const std::string& folder, const std::string& preset) {
   const uint64_t length = header.size();
   out.write(reinterpret_cast<const char*>(&length), sizeof length);
   out << header;
-  out.write(reinterpret_cast<const char*>(store.values()), 4 * store.size());
+  for (size_t i = 0; i < store.specs().size(); ++i)
+    out.write(reinterpret_cast<const char*>(store.value(i)), 4 * store.specs()[i].size());
   out.close();
   if (!out) throw std::runtime_error("make-fixture: write " + folder + "/model.safetensors");
 }

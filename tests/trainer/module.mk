@@ -3,4 +3,4 @@
 # not installed.
 $(call library,fixture,tests/trainer/make_fixture_model.cc tests/trainer/make_fixture_data.cc,png)
 
-$(call test_tool,make-fixture,tests/trainer/make_fixture_main.cc,fixture trainer_model common,)
+$(call test_tool,make-fixture,tests/trainer/make_fixture_main.cc,fixture trainer_model trainer_tensor common,)

@@ -32,10 +32,12 @@ void declare_train(CLI::App& app, loop::TrainOptions& o) {
   app.add_option("JOB", o.job_file, "the job file (TOML), see mm-train.toml(5)");
   app.add_option("--set", o.assignments, "a key in place of the file's: section.key=value; may be repeated")
       ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  app.add_flag("--plan", o.plan, "print ranks, groups, memory and operations of a step, and exit");
+      ->allow_extra_args(false);
+  app.add_flag("--plan", o.plan, "print groups, memory, operations, messages and time of a step, and a faster layout, and exit");
   app.add_option("--ranks", o.plan_ranks, "with --plan: for so many ranks")->type_name("N")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--gpu-memory", o.gpu_memory, "with --plan: memory of a GPU (what mm-train.conf says)")
+      ->type_name("GB")
+      ->check(CLI::Range(0.001, 1e6));
   app.add_flag("--dry-run", o.dry_run, "print what the first batch holds, and exit");
   app.add_option("--dump-gradients", o.dump_gradients, "write the gradients of the next step to a safetensors file, and exit")
       ->type_name("FILE");
@@ -57,8 +59,7 @@ void declare_eval(CLI::App& verb, loop::EvalOptions& o) {
   verb.add_option("RUN", o.run, "the run's folder")->required();
   verb.add_option("--shards", o.shards, "the data to evaluate on (what the run trains on); may be repeated")
       ->type_name("GLOB")
-      ->expected(1)
-      ->take_all();
+      ->allow_extra_args(false);
   verb.add_flag("--derange", o.derange, "also with the pictures of other samples, captions kept");
   verb.add_option("--batch", o.batch, "samples computed at a time (16)")
       ->type_name("N")
@@ -88,6 +89,7 @@ std::optional<int> parse(int argc, char** argv, Arguments& out) {
     if (out.train.job_file.empty() && !verb) throw CLI::ValidationError("a job file is missing");
     if (!out.train.job_file.empty() && verb) throw CLI::ValidationError(out.train.job_file + ": a verb takes no job file");
     if (out.train.plan_ranks > 0 && !out.train.plan) throw CLI::ValidationError("--ranks is for --plan");
+    if (out.train.gpu_memory > 0 && !out.train.plan) throw CLI::ValidationError("--gpu-memory is for --plan");
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
     return app.exit(e, std::cout, std::cerr) == 0 ? exit_status::ok : exit_status::usage;

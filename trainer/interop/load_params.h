@@ -10,10 +10,11 @@
 
 namespace mm::interop {
 
+// `specs` is the whole model, of which the store holds a part.
 template <class T>
-void load_params(const std::string& folder, model::ParamStore<T>& store);
+void load_params(const std::string& folder, const std::vector<model::ParamSpec>& specs, model::ParamStore<T>& store);
 
-extern template void load_params<float>(const std::string&, model::ParamStore<float>&);
-extern template void load_params<double>(const std::string&, model::ParamStore<double>&);
+extern template void load_params<float>(const std::string&, const std::vector<model::ParamSpec>&, model::ParamStore<float>&);
+extern template void load_params<double>(const std::string&, const std::vector<model::ParamSpec>&, model::ParamStore<double>&);
 
 }  // namespace mm::interop

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "common/error.h"
@@ -42,14 +43,25 @@ std::string reason(const std::string& what, int errno_value) {
 }  // namespace
 
 std::string format_metrics(const StepMetrics& m) {
-  std::string line = fmt::format(
-      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"step_s\":{:.17g},\"images_s\":{:."
-      "17g},"
-      "\"data_wait_s\":{:.17g},\"comm_wait_s\":{:.17g}",
-      m.step, m.loss, m.grad_norm, m.lr, m.tokens, m.step_s, m.images_s, m.data_wait_s, m.comm_wait_s);
-  if (m.save_s > 0) line += fmt::format(",\"save_s\":{:.17g}", m.save_s);
-  if (m.failed_saves > 0) line += fmt::format(",\"failed_saves\":{}", m.failed_saves);
-  if (m.rejected > 0) line += fmt::format(",\"rejected\":{}", m.rejected);
+  std::string line = fmt::format("{{\"step\":{}", m.step);
+  const auto number = [&](const char* key, double value) {
+    line += std::isfinite(value) ? fmt::format(",\"{}\":{:.17g}", key, value) : fmt::format(",\"{}\":null", key);
+  };
+  const auto count = [&](const char* key, int64_t value) { line += fmt::format(",\"{}\":{}", key, value); };
+  number("loss", m.loss);
+  number("grad_norm", m.grad_norm);
+  number("lr", m.lr);
+  count("tokens", m.tokens);
+  number("step_s", m.step_s);
+  number("images_s", m.images_s);
+  number("tokens_s", m.tokens_s);
+  number("data_wait_s", m.data_wait_s);
+  number("comm_wait_s", m.comm_wait_s);
+  count("comm_bytes", m.comm_bytes);
+  if (m.save_s > 0) number("save_s", m.save_s);
+  if (m.failed_saves > 0) count("failed_saves", m.failed_saves);
+  if (m.skipped > 0) count("skipped", m.skipped);
+  if (m.rejected > 0) count("rejected", m.rejected);
   return line + "}\n";
 }
 

@@ -14,12 +14,14 @@ struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   int64_t tokens = 0;  // trained labels of the global batch
-  double step_s = 0, images_s = 0, data_wait_s = 0, comm_wait_s = 0;
+  double step_s = 0, images_s = 0, tokens_s = 0, data_wait_s = 0, comm_wait_s = 0;
+  int64_t comm_bytes = 0;    // that this rank sent
   double save_s = 0;         // of the checkpoint that was made before the step; left out where there was none
   int64_t failed_saves = 0;  // since the start of the process; left out while 0
+  int64_t skipped = 0;       // steps without an update since the start of the process (optim.skip_nonfinite); left out while 0
   int64_t rejected = 0;      // samples that could not be used, over all ranks; left out while 0
 };
-// One line with its newline; numbers with 17 significant digits.
+// One line with its newline; numbers with 17 significant digits, null for what is not finite.
 std::string format_metrics(const StepMetrics& metrics);
 
 class MetricsFile {

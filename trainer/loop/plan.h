@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layout costs, from the configuration alone: ranks and groups, parameters, memory of a rank by kind, floating-point
-// operations of a step.
+// mm-trainer --plan: what a job's layout costs on the site's GPUs, and the layout that would be fastest there; from the job file and the
+// model's configuration alone. The arithmetic is common/plan.
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "common/plan/job.h"
+#include "common/plan/search.h"
 #include "trainer/loop/setup.h"
 
 namespace mm::loop {
 
-struct Plan {
-  int ranks = 1;
-  int64_t parameters = 0, trained = 0;
-  // Bytes of the rank that holds most. Activations are not counted.
-  int64_t parameter_bytes = 0, gradient_bytes = 0, moment_bytes = 0;
-  // Forward and backward (3 times the forward's) matrix products; causal attention counts half of its square.
-  double flops_per_image = 0;     // tower and projector
-  double flops_per_sequence = 0;  // decoder, for one image and `text_length` further positions
-  int64_t text_length = 0;        // assumed: what data.max_length leaves, else 64
-  double flops_per_step = 0;      // of all ranks
+struct PlanReport {
+  Job job;
+  plan::JobPlan of;
+  plan::Machine machine;
+  plan::Plan plan;
+  plan::Search search;
+
+  double memory() const { return static_cast<double>(plan.largest_memory().total()); }
+  bool fits() const { return memory() + machine.reserved <= machine.memory; }
 };
-Plan plan(const Setup& setup);
-std::string plan_text(const Setup& setup);
-std::string plan_json(const Setup& setup);  // one line for the plan, then one for each rank
+
+// Throws a usage Error where the layout is not possible; it names one that is.
+PlanReport make_report(const TrainOptions& options, int ranks);
+// Why it does not fit, with the numbers.
+std::string refusal(const PlanReport& report);
+
+// Stages that are alike are one line.
+std::string plan_text(const PlanReport& report);
+// A line for the plan, then one for each rank.
+std::string plan_json(const PlanReport& report);
+
+// As assignments: "parallel.tp=4 parallel.cp=1 ...".
+std::string as_assignments(const plan::Parallelism& parallelism);
 
 }  // namespace mm::loop

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run keeps in its checkpoints: tensors with the roles param, m and v, each rank its own part of the flat block, and the
-// facts that a restart must agree with.
+// What a run keeps in its checkpoints: tensors with the roles param, m and v, each rank those parts that it owns, and the facts
+// that a restart must agree with.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "trainer/comm/comm.h"
 #include "trainer/loop/setup.h"
-#include "trainer/optim/adamw.h"
 
 namespace mm::loop {
 
@@ -23,28 +21,6 @@ class CommGroup : public checkpoint::Group {
  private:
   comm::Comm& comm_;
 };
-
-template <class T>
-constexpr checkpoint::DType dtype_of = sizeof(T) == 8 ? checkpoint::DType::float64 : checkpoint::DType::float32;
-
-// Views of elements `range` of the flat block, whose first element is at `data`; View or ConstView.
-template <class ViewType, class T>
-std::vector<ViewType> views_of_range(const std::vector<model::ParamSpec>& specs, comm::Range range, const std::string& role,
-                                     T* data) {
-  std::vector<ViewType> views;
-  int64_t offset = 0;
-  for (const model::ParamSpec& spec : specs) {
-    const int64_t begin = std::max(range.begin, offset), end = std::min(range.end, offset + spec.size());
-    int64_t at = begin;
-    if (begin < end)
-      for (const checkpoint::Box& box : checkpoint::boxes_of_range(spec.shape, begin - offset, end - offset)) {
-        views.push_back({spec.name, role, dtype_of<T>, spec.shape, box, data + (at - range.begin)});
-        at += checkpoint::elements(box.shape);
-      }
-    offset += spec.size();
-  }
-  return views;
-}
 
 // `stream` is the fingerprint of the data that is read.
 checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_t step);

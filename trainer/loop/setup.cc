@@ -19,16 +19,7 @@ void check_supported(const Job& job) {
   const auto refuse = [&](const std::string& what) {
     throw usage_error(fmt::format("{}: this version does not support {}", job.file, what));
   };
-  if (job.parallel.tp > 1) refuse(fmt::format("parallel.tp = {}", job.parallel.tp));
-  if (job.parallel.pp > 1) refuse(fmt::format("parallel.pp = {}", job.parallel.pp));
-  if (job.parallel.cp > 1) refuse(fmt::format("parallel.cp = {}", job.parallel.cp));
-  if (job.parallel.zero > 1) refuse(fmt::format("parallel.zero = {}", job.parallel.zero));
   if (encoder_ranks(job) > 0) refuse("parallel.encoder on its own ranks");
-  if (job.parallel.recompute != "none") refuse(fmt::format("parallel.recompute = \"{}\"", job.parallel.recompute));
-  if (job.optim.z_loss > 0) refuse(fmt::format("optim.z_loss = {}", job.optim.z_loss));
-  if (job.optim.label_smoothing > 0) refuse(fmt::format("optim.label_smoothing = {}", job.optim.label_smoothing));
-  if (!job.optim.lr_scale.empty()) refuse("optim.lr_scale");
-  if (job.optim.skip_nonfinite) refuse("optim.skip_nonfinite");
   if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
   if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
 }
@@ -49,6 +40,7 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
   setup.specs = model::param_specs(setup.config);
   std::ranges::sort(setup.specs, {}, &model::ParamSpec::name);
   model::freeze(setup.specs, setup.job.model.freeze);
+  model::scale_learning_rates(setup.specs, setup.job.optim.lr_scale);
   if (std::ranges::none_of(setup.specs, &model::ParamSpec::trained))
     throw usage_error(setup.job.file + ": model.freeze leaves nothing to train");
   return setup;

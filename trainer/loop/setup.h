@@ -19,6 +19,7 @@ struct TrainOptions {
   std::vector<std::string> assignments;  // "section.key=value"
   bool plan = false, dry_run = false, allow_data_change = false, json = false;
   int plan_ranks = 0;          // ranks to plan for; 0: those that were started
+  double gpu_memory = 0;       // GB, for the plan; 0: the site's
   std::string dump_gradients;  // a file; empty: train
 };
 

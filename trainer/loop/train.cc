@@ -18,10 +18,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What this rank would train on first.
+void show_plan(const TrainOptions& options, comm::Comm& comm) {
+  agree(comm, [&] {
+    if (comm.rank() != 0) return;
+    const PlanReport report = make_report(options, options.plan_ranks > 0 ? options.plan_ranks : comm.size());
+    std::fputs((options.json ? plan_json(report) : plan_text(report)).c_str(), stdout);
+    if (!report.fits()) throw usage_error(refusal(report));
+  });
+}
+
+// What this replica would train on first, from its reader.
 void show_batch(const Setup& setup, comm::Comm& comm) {
   std::string text;
   agree(comm, [&] {
+    if (setup.at.tp + setup.at.cp + setup.at.pp > 0) return;
     data::Stream stream(stream_options(setup));
     for (const data::Sample& s : stream.next(0)) {
       text += fmt::format("rank {}  {}  {} positions, {} trained, {} pictures", comm.rank(), s.key, s.ids.size(),
@@ -52,14 +62,12 @@ int train_as(const Setup& setup, const TrainOptions& options, comm::Comm& comm) 
 
 int train(const TrainOptions& options, comm::Comm& comm) {
   comm.set_phase("start", 10min);
-  std::optional<Setup> setup;
-  agree(comm, [&] {
-    setup = prepare(options, comm.rank(), options.plan && options.plan_ranks > 0 ? options.plan_ranks : comm.size());
-  });
   if (options.plan) {
-    if (comm.rank() == 0) std::fputs((options.json ? plan_json(*setup) : plan_text(*setup)).c_str(), stdout);
+    show_plan(options, comm);
     return exit_status::ok;
   }
+  std::optional<Setup> setup;
+  agree(comm, [&] { setup = prepare(options, comm.rank(), comm.size()); });
   if (options.dry_run) {
     show_batch(*setup, comm);
     return exit_status::ok;

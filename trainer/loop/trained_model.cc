@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/files.h"
 #include "common/log.h"
-#include "trainer/loop/resume.h"
+#include "trainer/loop/tensors.h"
 #include "trainer/model/vlm.h"
 
 namespace mm::loop {
@@ -18,7 +18,9 @@ template <class T>
 std::vector<checkpoint::View> param_views(TrainedModel& model) {
   auto& store = model.params.emplace<std::unique_ptr<model::ParamStore<T>>>(
       std::make_unique<model::ParamStore<T>>(model::param_specs(model.config)));
-  return views_of_range<checkpoint::View>(store->specs(), {0, store->size()}, "param", store->values());
+  std::vector<checkpoint::View> views;
+  for (const model::Run& run : store->runs()) add_views(*store, run, {0, run.size}, "param", store->values() + run.value_at, views);
+  return views;
 }
 
 void check_config(const std::string& run, const checkpoint::Facts& facts) {

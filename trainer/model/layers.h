@@ -6,29 +6,27 @@
 #include <string>
 
 #include "trainer/model/param.h"
+#include "trainer/model/sequence_parallel.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/norm.h"
 #include "trainer/tensor/thread_pool.h"
 
 namespace mm::model {
 
-// Looks parameters up by name.
+// What the layers of a rank work with. A group is null where this rank is alone in it.
 template <class T>
-struct ParamAccess {
-  ParamStore<T>& store;
+struct Context {
+  tensor::ThreadPool& pool;
+  ParamStore<T>& params;
+  comm::Comm* tp = nullptr;
+  comm::Comm* cp = nullptr;
 
-  bool has(const std::string& name) const {
-    for (const ParamSpec& spec : store.specs())
-      if (spec.name == name) return true;
-    return false;
-  }
-  T* value(const std::string& name) const { return store.value(store.index(name)); }
-  T* gradient(const std::string& name) const {
-    const size_t i = store.index(name);
-    return store.specs()[i].trained() ? store.gradient(i) : nullptr;
-  }
+  T* value(const std::string& name) const { return params.value(params.index(name)); }
+  T* gradient(const std::string& name) const { return params.gradient(params.index(name)); }
 };
 
+// Of a weight that tensor parallelism cuts this is the rank's slice: of the outputs, or of the inputs, and then the results are
+// summed over the ranks.
 template <class T>
 struct Linear {
   const T *w = nullptr, *b = nullptr;
@@ -36,17 +34,28 @@ struct Linear {
   int64_t in = 0, out = 0;
 
   Linear() = default;
-  Linear(const ParamAccess<T>& params, const std::string& name) {
-    const ParamSpec& spec = params.store.specs()[params.store.index(name + ".weight")];
-    out = spec.shape[0];
-    in = spec.size() / out;
-    w = params.value(name + ".weight");
-    dw = params.gradient(name + ".weight");
-    if (params.has(name + ".bias")) {
-      b = params.value(name + ".bias");
-      db = params.gradient(name + ".bias");
+  Linear(const Context<T>& context, const std::string& name) {
+    const LocalParam& local = context.params.local()[context.params.index(name + ".weight")];
+    out = local.shape[0];
+    in = out == 0 ? 0 : local.size / out;
+    w = context.value(name + ".weight");
+    dw = context.gradient(name + ".weight");
+    if (context.params.has(name + ".bias")) {
+      b = context.value(name + ".bias");
+      db = context.gradient(name + ".bias");
     }
   }
+  // The map to `count` of the outputs.
+  Linear outputs(int64_t begin, int64_t count) const {
+    Linear part = *this;
+    part.out = count;
+    part.w += begin * in;
+    if (b) part.b += begin;
+    if (dw) part.dw += begin * in;
+    if (db) part.db += begin;
+    return part;
+  }
+
   // y = x w^T + b + residual
   void forward(tensor::ThreadPool& pool, const T* x, const T* residual, T* y, int64_t rows) const {
     ops::linear(pool, x, w, b, residual, y, rows, in, out);
@@ -56,6 +65,22 @@ struct Linear {
     if (dw) ops::linear_grad_weight(pool, dy, x, dw, rows, in, out);
     if (db) ops::add_row_sums(pool, dy, db, rows, out);
     if (dx) ops::linear_grad_input(pool, dy, w, dx, rows, in, out, accumulate);
+  }
+
+  // The same where inputs are cut: x has all rows, residual and y those that this rank holds.
+  void forward_sum(tensor::ThreadPool& pool, const SequenceParallel<T>& rows, const T* x, const T* residual, T* y,
+                   tensor::Buffer<T>& room) const {
+    if (rows.alone()) return forward(pool, x, residual, y, rows.all());
+    T* partial = room.need(rows.all() * out);
+    ops::linear<T>(pool, x, w, nullptr, nullptr, partial, rows.all(), in, out);
+    add_rows<T>(pool, residual, rows.reduce(partial, out), b, y, rows.held(), out);
+  }
+  // dy has the held rows, dy_all those of every rank, x and dx all of them.
+  void backward_sum(tensor::ThreadPool& pool, const SequenceParallel<T>& rows, const T* x, const T* dy, const T* dy_all,
+                    T* dx) const {
+    if (dw) ops::linear_grad_weight(pool, dy_all, x, dw, rows.all(), in, out);
+    if (db) ops::add_row_sums(pool, dy, db, rows.held(), out);
+    ops::linear_grad_input(pool, dy_all, w, dx, rows.all(), in, out, false);
   }
 };
 
@@ -67,11 +92,11 @@ struct LayerNorm {
   double eps = 0;
 
   LayerNorm() = default;
-  LayerNorm(const ParamAccess<T>& params, const std::string& name, int64_t width, double epsilon)
-      : w(params.value(name + ".weight")),
-        b(params.value(name + ".bias")),
-        dw(params.gradient(name + ".weight")),
-        db(params.gradient(name + ".bias")),
+  LayerNorm(const Context<T>& context, const std::string& name, int64_t width, double epsilon)
+      : w(context.value(name + ".weight")),
+        b(context.value(name + ".bias")),
+        dw(context.gradient(name + ".weight")),
+        db(context.gradient(name + ".bias")),
         size(width),
         eps(epsilon) {}
   // statistics [2 rows]: means, then inverse deviations
@@ -92,8 +117,8 @@ struct RmsNorm {
   double eps = 0;
 
   RmsNorm() = default;
-  RmsNorm(const ParamAccess<T>& params, const std::string& name, int64_t width, double epsilon)
-      : w(params.value(name + ".weight")), dw(params.gradient(name + ".weight")), size(width), eps(epsilon) {}
+  RmsNorm(const Context<T>& context, const std::string& name, int64_t width, double epsilon)
+      : w(context.value(name + ".weight")), dw(context.gradient(name + ".weight")), size(width), eps(epsilon) {}
   // statistics [rows]: inverse root mean squares
   void forward(tensor::ThreadPool& pool, const T* x, T* y, T* statistics, int64_t rows) const {
     ops::rms_norm(pool, x, w, y, statistics, rows, size, eps);

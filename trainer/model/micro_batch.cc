@@ -43,14 +43,18 @@ size_t seen(const VlmConfig& config, const data::Sample& sample) {
 
 }  // namespace
 
+void MicroBatch::clear() {
+  starts.assign(1, 0);
+  ids.clear();
+  image_rows.clear();
+  label_rows.clear();
+  labels.clear();
+  pixels.clear();
+  images = first_picture = picture_bytes = 0;
+}
+
 void pack(const VlmConfig& config, std::span<const data::Sample> samples, MicroBatch& out) {
-  out.starts.assign(1, 0);
-  out.ids.clear();
-  out.image_rows.clear();
-  out.label_rows.clear();
-  out.labels.clear();
-  out.pixels.clear();
-  out.images = out.first_picture = 0;
+  out.clear();
   out.picture_bytes = int64_t{3} * config.vision.image_size * config.vision.image_size;
   for (const data::Sample& sample : samples) {
     check(config, sample);

@@ -28,6 +28,7 @@ struct MicroBatch {
 
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
   int64_t label_count() const { return static_cast<int64_t>(labels.size()); }
+  void clear();  // of everything but the memory
   int64_t pictures() const { return picture_bytes == 0 ? 0 : static_cast<int64_t>(pixels.size()) / picture_bytes; }
 };
 

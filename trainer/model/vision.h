@@ -3,12 +3,11 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
-#include "trainer/data/sample.h"
 #include "trainer/model/config.h"
-#include "trainer/model/layers.h"
-#include "trainer/ops/attention.h"
+#include "trainer/model/encoder_layer.h"
 #include "trainer/tensor/buffer.h"
 
 namespace mm::model {
@@ -16,39 +15,43 @@ namespace mm::model {
 template <class T>
 class VisionTower {
  public:
-  VisionTower(const VisionConfig& config, int layers, ParamStore<T>& params, tensor::ThreadPool& pool);
+  // What forward keeps for backward.
+  struct Saved {
+    EncoderRows rows;
+    std::vector<int64_t> starts;  // where each picture's positions begin
+    tensor::Buffer<T> patches, embedded, pre_statistics;
+    typename EncoderStack<T>::Saved layers;
+  };
+  // `name` is what all parameters' names begin with, and ends with a dot.
+  VisionTower(const Context<T>& context, const VisionConfig& config, const std::string& name, int layers, bool recompute);
   int64_t positions() const { return config_.positions(); }
+  int64_t hidden() const { return config_.hidden; }
   bool trained() const { return trained_; }  // some parameter of it is
-  // Hidden states [images * positions, hidden]; kept for backward, valid until the next forward.
-  const T* forward(std::span<const data::Image* const> images);
-  // Adds to the parameter gradients; gradient [images * positions, hidden] is overwritten.
-  void backward(T* gradient);
+  Saved saved() const;
+  // Hidden states of the held ones of all rows [images * positions, hidden]; pixels [images, edge, edge, 3].
+  const T* forward(const uint8_t* pixels, int64_t images, Saved& saved);
+  // Adds to the parameter gradients; gradient, of the held rows, is overwritten.
+  void backward(Saved& saved, T* gradient);
 
  private:
-  struct Layer {
-    LayerNorm<T> norm1, norm2;
-    Linear<T> query, key, value, out, up, down;
-    // kept by forward: the input x, then what each op put out
-    tensor::Buffer<T> x, statistics1, normed1, q, k, v, attended, log_sums, middle, statistics2, normed2, hidden, activated;
+  // Of the held rows: where they begin, how many, and which patches they are.
+  struct Held {
+    int64_t begin, rows, first_patch, patches;
   };
-  void embed(std::span<const data::Image* const> images);
-  void embed_backward(T* gradient);
-  void layer_forward(Layer& layer, T* y);
-  void layer_backward(Layer& layer, T* gradient);
+  Held held(const Saved& saved) const;
+  void embed(const uint8_t* pixels, Saved& saved, T* x);
+  void embed_backward(Saved& saved, T* gradient);
 
+  Context<T> context_;
   VisionConfig config_;
-  tensor::ThreadPool& pool_;
   bool trained_ = false;
   std::vector<T> pixel_table_;  // [3 * 256], what a channel's byte stands for
   Linear<T> patch_;
   const T *class_token_ = nullptr, *position_ = nullptr;
   T *class_token_gradient_ = nullptr, *position_gradient_ = nullptr;
   LayerNorm<T> pre_norm_;
-  std::vector<Layer> layers_;
-  int64_t images_ = 0;
-  std::vector<ops::Segment> segments_;  // each picture sees itself
-  tensor::Buffer<T> patches_, embedded_, pre_statistics_, result_;
-  tensor::Buffer<T> wide_, normed_gradient_, dq_, dk_, dv_, dattended_;
+  EncoderStack<T> layers_;
+  tensor::Buffer<T> patch_rows_;
 };
 
 extern template class VisionTower<float>;

@@ -1,30 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/optim/adamw.h"
 
-#include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "trainer/ops/lanes.h"
+#include "trainer/tensor/profile.h"
 
 namespace mm::optim {
-
-std::vector<Tile> trained_tiles(const std::vector<model::ParamSpec>& specs, comm::Range range, int64_t most) {
-  std::vector<Tile> tiles;
-  int64_t offset = 0;
-  for (const model::ParamSpec& spec : specs) {
-    const int64_t begin = std::max(range.begin, offset), end = std::min(range.end, offset + spec.size());
-    offset += spec.size();
-    if (!spec.trained()) continue;
-    for (int64_t at = begin; at < end; at += most) tiles.push_back({at, std::min(end, at + most), spec.decays()});
-  }
-  return tiles;
-}
+namespace {
 
 template <class T>
-double sum_of_squares(const T* data, const std::vector<Tile>& tiles, tensor::ThreadPool& pool) {
-  std::vector<double> sums(tiles.size());
-  pool.parallel_for(static_cast<int64_t>(tiles.size()), [&](int64_t k) {
-    const Tile& tile = tiles[static_cast<size_t>(k)];
-    double sum = 0;
-    for (int64_t i = tile.begin; i < tile.end; ++i) sum += static_cast<double>(data[i]) * static_cast<double>(data[i]);
+struct Factors {
+  T gradient, beta1, rest1, beta2, rest2, root, eps, step = 0, keep = 1;
+};
+
+// By value and without aliases, so that it becomes vector code.
+template <class T>
+void update(const Factors<T> f, int64_t n, T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = g[i] * f.gradient;
+    m[i] = f.beta1 * m[i] + f.rest1 * x;
+    v[i] = f.beta2 * v[i] + f.rest2 * (x * x);
+    p[i] = p[i] * f.keep - f.step * (m[i] / (std::sqrt(v[i]) * f.root + f.eps));
+  }
+}
+
+}  // namespace
+
+template <class T>
+double sum_of_squares(std::span<const Piece<T>> pieces, tensor::ThreadPool& pool) {
+  const tensor::Timed timed("squares of the gradients");
+  std::vector<double> sums(pieces.size());
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t k) {
+    const Piece<T>& piece = pieces[static_cast<size_t>(k)];
+    const T* g = piece.gradient;
+    const double sum =
+        ops::sum<double>(piece.n, [&](int64_t i) { return static_cast<double>(g[i]) * static_cast<double>(g[i]); });
     sums[static_cast<size_t>(k)] = sum;
   });
   double sum = 0;
@@ -33,42 +45,34 @@ double sum_of_squares(const T* data, const std::vector<Tile>& tiles, tensor::Thr
 }
 
 template <class T>
-AdamW<T>::AdamW(const std::vector<model::ParamSpec>& specs, comm::Range owned, AdamWOptions options)
-    : options_(options),
-      owned_(owned),
-      tiles_(trained_tiles(specs, owned)),
-      m_(static_cast<size_t>(owned.size())),
-      v_(static_cast<size_t>(owned.size())) {}
-
-template <class T>
-void AdamW<T>::step(int64_t t, double lr, double gradient_scale, T* values, const T* gradients, tensor::ThreadPool& pool) {
-  const double beta1 = options_.beta1, beta2 = options_.beta2;
-  // m / (1 - beta1^t) and v / (1 - beta2^t) are folded into the step size and the root.
-  const T step_size = static_cast<T>(lr / (1 - std::pow(beta1, static_cast<double>(t))));
-  const T root_scale = static_cast<T>(std::sqrt(1 - std::pow(beta2, static_cast<double>(t))));
-  const T b1 = static_cast<T>(beta1), c1 = static_cast<T>(1 - beta1), b2 = static_cast<T>(beta2),
-          c2 = static_cast<T>(1 - beta2);
-  const T eps = static_cast<T>(options_.eps), scale = static_cast<T>(gradient_scale);
-  pool.parallel_for(static_cast<int64_t>(tiles_.size()), [&](int64_t k) {
-    const Tile& tile = tiles_[static_cast<size_t>(k)];
-    const T keep = tile.decays ? static_cast<T>(1 - lr * options_.weight_decay) : T{1};
-    const int64_t n = tile.end - tile.begin;
-    T* p = values + tile.begin;
-    const T* g = gradients + tile.begin;
-    T* m = m_.data() + (tile.begin - owned_.begin);
-    T* v = v_.data() + (tile.begin - owned_.begin);
-    for (int64_t i = 0; i < n; ++i) {
-      const T x = g[i] * scale;
-      m[i] = b1 * m[i] + c1 * x;
-      v[i] = b2 * v[i] + c2 * (x * x);
-      p[i] = p[i] * keep - step_size * (m[i] / (std::sqrt(v[i]) / root_scale + eps));
-    }
+void adamw(const AdamWOptions& options, int64_t t, double lr, double gradient_scale, std::span<const Piece<T>> pieces,
+           tensor::ThreadPool& pool) {
+  const tensor::Timed timed("optimizer");
+  const double beta1 = options.beta1, beta2 = options.beta2;
+  // m / (1 - beta1^t) and v / (1 - beta2^t) are folded into the step size and the factor of the root.
+  const double corrected = 1 - std::pow(beta1, static_cast<double>(t));
+  const Factors<T> common = {.gradient = static_cast<T>(gradient_scale),
+                             .beta1 = static_cast<T>(beta1),
+                             .rest1 = static_cast<T>(1 - beta1),
+                             .beta2 = static_cast<T>(beta2),
+                             .rest2 = static_cast<T>(1 - beta2),
+                             .root = static_cast<T>(1 / std::sqrt(1 - std::pow(beta2, static_cast<double>(t)))),
+                             .eps = static_cast<T>(options.eps)};
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t k) {
+    const Piece<T>& piece = pieces[static_cast<size_t>(k)];
+    Factors<T> factors = common;
+    const double rate = lr * piece.lr_scale;
+    factors.step = static_cast<T>(rate / corrected);
+    factors.keep = piece.decays ? static_cast<T>(1 - rate * options.weight_decay) : T{1};
+    update(factors, piece.n, piece.value, piece.gradient, piece.m, piece.v);
   });
 }
 
-template class AdamW<float>;
-template class AdamW<double>;
-template double sum_of_squares<float>(const float*, const std::vector<Tile>&, tensor::ThreadPool&);
-template double sum_of_squares<double>(const double*, const std::vector<Tile>&, tensor::ThreadPool&);
+#define MM_INSTANTIATE(T)                                                         \
+  template double sum_of_squares(std::span<const Piece<T>>, tensor::ThreadPool&); \
+  template void adamw(const AdamWOptions&, int64_t, double, double, std::span<const Piece<T>>, tensor::ThreadPool&);
+MM_INSTANTIATE(float)
+MM_INSTANTIATE(double)
+#undef MM_INSTANTIATE
 
 }  // namespace mm::optim

@@ -159,7 +159,7 @@ model::ParamStore<double> small_store() {
 TEST_F(Folder, AModelIsLoadedStrictly) {
   const std::vector<double> x = {1, 2}, y = {3, 4};
   model::ParamStore<double> store = small_store();
-  const auto load = [&] { load_params(folder_.string(), store); };
+  const auto load = [&] { load_params(folder_.string(), store.specs(), store); };
   EXPECT_NE(message_of(load).find("neither model.safetensors nor"), std::string::npos);
   write_safetensors(at("model.safetensors"), "F64",
                     {{"a", {2}, x.data()}, {"b.weight", {1, 2}, y.data()}, {"v.position_ids", {2}, x.data()}});
@@ -180,7 +180,7 @@ TEST_F(Folder, ShardsAreFoundThroughTheIndex) {
   write_safetensors(at("two.safetensors"), "F64", {{"b.weight", {1, 2}, y.data()}});
   const auto index = [&](const std::string& map) { write("model.safetensors.index.json", "{\"weight_map\":" + map + "}"); };
   model::ParamStore<double> store = small_store();
-  const auto load = [&] { load_params(folder_.string(), store); };
+  const auto load = [&] { load_params(folder_.string(), store.specs(), store); };
   index(R"({"a":"one.safetensors","b.weight":"two.safetensors"})");
   load();
   EXPECT_EQ(store.values()[3], 4);

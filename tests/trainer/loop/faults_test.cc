@@ -34,8 +34,6 @@ TEST_F(TrainerTest, WrongUseIsStatusTwo) {
     EXPECT_EQ(r.exit_code, 2) << why;
     EXPECT_SAYS(r, why);
   };
-  refused({"--set", "parallel.tp=2"}, "parallel.tp = 2", 2);
-  refused({"--set", "parallel.zero=2"}, "this version does not support parallel.zero = 2");
   refused({"--set", "parallel.dtype=bfloat16"}, "this version does not support parallel.dtype");
   refused({"--set", "parallel.backend=cuda"}, "this version does not support parallel.backend");
   refused({"--set", "run.stops=3"}, "run.steps");
@@ -145,7 +143,7 @@ TEST_F(TrainerTest, ALossThatIsNotFiniteIsStatusFour) {
       2);
   EXPECT_EQ(r.exit_code, 4) << r.err;
   EXPECT_SAYS(r, "step 1: the ");
-  EXPECT_SAYS(r, " of rank 0 is not finite");
+  EXPECT_SAYS(r, " of rank 0 on ");
 }
 
 TEST_F(TrainerTest, ARunIsNotContinuedWithSomethingElse) {

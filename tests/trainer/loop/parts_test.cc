@@ -15,7 +15,7 @@
 #include "trainer/loop/evaluate.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
-#include "trainer/loop/resume.h"
+#include "trainer/loop/tensors.h"
 
 namespace mm::loop {
 namespace {
@@ -151,27 +151,48 @@ TEST(Derangement, MovesEveryElement) {
     }
 }
 
-// The parts of any number of ranks are the flat block, each element once, and point at their own data.
-TEST(Views, PartsCoverTheBlock) {
-  const std::vector<model::ParamSpec> specs = {
-      {.name = "a", .shape = {3, 5, 2}}, {.name = "b", .shape = {}}, {.name = "c", .shape = {7}}};
-  const int64_t n = 38;
-  std::vector<double> block(n);
-  for (int ranks : {1, 2, 3, 50}) {
-    std::vector<int> seen(n);
-    for (int r = 0; r < ranks; ++r) {
-      const comm::Range part = comm::part_of(n, r, ranks);
-      for (const checkpoint::View& v : views_of_range<checkpoint::View>(specs, part, "m", block.data() + part.begin)) {
-        const int64_t at = static_cast<double*>(v.data) - block.data();
-        const int64_t offset = v.name == "a" ? 0 : v.name == "b" ? 30 : 31;
-        int64_t flat = 0, stride = 1;
-        for (size_t d = v.global_shape.size(); d-- > 0; stride *= v.global_shape[d]) flat += v.box.offset[d] * stride;
-        EXPECT_EQ(at, offset + flat);
-        for (int64_t i = 0; i < checkpoint::elements(v.box.shape); ++i) ++seen[static_cast<size_t>(at + i)];
+// Slices by tensor parallelism, cut again into the parts of their holders: each element of each tensor has one owner, and the
+// views of it point at its value.
+TEST(Views, PartsOfSlicesCoverTheTensors) {
+  const std::vector<model::ParamSpec> specs = {{.name = "rows", .shape = {6, 5}, .cut = {0, 3}},
+                                               {.name = "columns", .shape = {3, 5, 2}, .cut = {1, 5}},
+                                               {.name = "keys", .shape = {4, 3}, .cut = {0, 8, 2}},
+                                               {.name = "scalar", .shape = {}},
+                                               {.name = "whole", .shape = {7}}};
+  model::ParamStore<double> one(specs);
+  model::initialise(one, 3);
+  for (int tp : {1, 2, 3, 4})
+    for (int copies : {1, 2, 5}) {
+      std::map<std::string, std::vector<int>> seen;
+      for (const model::ParamSpec& spec : specs) seen[spec.name].resize(static_cast<size_t>(spec.size()));
+      for (int t = 0; t < tp; ++t) {
+        model::ParamStore<double> store(specs, {.tp = tp, .tp_rank = t});
+        model::initialise(store, 3);
+        for (const model::Run& run : store.runs()) {
+          const bool everywhere = run.holders == model::Holders::stage;
+          const int holders = everywhere ? copies * tp : copies;
+          for (int c = 0; c < copies; ++c) {
+            const comm::Range part = comm::part_of(run.size, everywhere ? c * tp + t : c, holders);
+            std::vector<checkpoint::View> views;
+            add_views(store, run, part, "m", store.values() + run.value_at + part.begin, views);
+            for (const checkpoint::View& v : views) {
+              const double* whole = one.value(one.index(v.name));
+              for (int64_t i = 0; i < checkpoint::elements(v.box.shape); ++i) {
+                int64_t rest = i, flat = 0, stride = 1;
+                for (size_t d = v.global_shape.size(); d-- > 0; stride *= v.global_shape[d]) {
+                  flat += (v.box.offset[d] + rest % v.box.shape[d]) * stride;
+                  rest /= v.box.shape[d];
+                }
+                EXPECT_EQ(static_cast<double*>(v.data)[i], whole[flat]) << v.name;
+                ++seen[v.name][static_cast<size_t>(flat)];
+              }
+            }
+          }
+        }
       }
+      for (const auto& [name, counts] : seen)
+        EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name << " tp " << tp << " copies " << copies;
     }
-    EXPECT_EQ(seen, std::vector<int>(n, 1)) << ranks;
-  }
 }
 
 TEST(Console, SaysDurationsAsPeopleDo) {

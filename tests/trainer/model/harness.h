@@ -26,6 +26,19 @@ class ScratchFolder {
 
 model::VlmConfig config_of(const std::string& config_json);
 
+// Small enough for differences in every parameter: 2,000 or so. Pictures of 4 x 4 in patches of 2. With `clip` a CLIP tower whose
+// inner layer is used, Qwen2 and tied embeddings, else SigLIP and Llama.
+std::string small_config(bool clip, int layers = 2);
+data::Image picture(uint64_t seed);
+// `text` holds tokens, 3 where an image stands (it takes four positions); every token is a label of the one before it, but
+// images.
+data::Sample sample(const std::vector<int32_t>& text, uint64_t seed);
+// A picture at the head, two inside, none, one at the end; and text only.
+std::vector<data::Sample> mixed_batch();
+
+// Puts what a rank holds into the whole tensor; what nobody puts is NaN.
+void put_slice(const model::ParamSpec& spec, const model::LocalParam& local, const double* slice, std::vector<double>& whole);
+
 template <class T>
 struct TestModel {
   model::VlmConfig config;
@@ -42,7 +55,7 @@ struct TestModel {
     model::freeze(all, frozen);
     return all;
   }
-  std::vector<T> gradients() { return {params.gradients(), params.gradients() + params.size()}; }
+  std::vector<T> gradients() { return {params.gradients(), params.gradients() + params.gradient_elements()}; }
   // Mean loss over the labels, with its gradients.
   double loss_and_gradients(const std::vector<data::Sample>& batch) {
     int64_t labels = 0;

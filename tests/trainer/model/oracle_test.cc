@@ -11,27 +11,15 @@
 
 #include "common/files.h"
 #include "common/process.h"
+#include "tests/trainer/model/frozen.h"
 #include "tests/trainer/model/harness.h"
 
 namespace mm {
 namespace {
 
 using nlohmann::json;
+using test::norm;
 using test::TestModel;
-
-template <class T>
-double norm(const T* x, int64_t n) {
-  double squares = 0;
-  for (int64_t i = 0; i < n; ++i) squares += double{x[i]} * double{x[i]};
-  return std::sqrt(squares);
-}
-
-double projection(const std::string& name, uint64_t stream, const double* x, int64_t n) {
-  double dot = 0;
-  for (int64_t i = 0; i < n; ++i)
-    dot += x[i] * (static_cast<double>(fixture::hash(name, stream, static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1);
-  return dot;
-}
 
 class Frozen : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Presets, Frozen, testing::ValuesIn(fixture::presets()), [](const auto& test) { return test.param; });
@@ -42,26 +30,7 @@ TEST_P(Frozen, LossAndGradientsEqualTheReference) {
   const double loss = m.loss_and_gradients(fixture::samples(m.config, 0, frozen["batch"]));
   EXPECT_NEAR(loss, frozen["loss"].get<double>(), 1e-12 * loss);
 
-  const double all = norm(m.params.gradients(), m.params.size());
-  EXPECT_NEAR(all, frozen["steps"][0]["grad_norm"].get<double>(), 1e-12 * all);
-  size_t reached = 0;
-  for (size_t i = 0; i < m.params.specs().size(); ++i) {
-    const model::ParamSpec& spec = m.params.specs()[i];
-    const double* gradient = m.params.gradient(i);
-    EXPECT_EQ(spec.reached, frozen["gradients"].contains(spec.name)) << spec.name;
-    if (!spec.reached) {
-      EXPECT_EQ(norm(gradient, spec.size()), 0) << spec.name;
-      continue;
-    }
-    ++reached;
-    const json& expected = frozen["gradients"][spec.name];
-    const double size = expected[0], tolerance = 1e-12 * size + 1e-15 * all;
-    EXPECT_NEAR(norm(gradient, spec.size()), size, tolerance) << spec.name;
-    for (uint64_t k = 1; k <= 3; ++k)
-      EXPECT_NEAR(projection(spec.name, k, gradient, spec.size()), expected[k].get<double>(), tolerance)
-          << spec.name << " " << k;
-  }
-  EXPECT_EQ(reached, frozen["gradients"].size());
+  test::expect_frozen_gradients(frozen, m.params);
 }
 
 TEST_P(Frozen, FloatIsNear) {
@@ -69,7 +38,7 @@ TEST_P(Frozen, FloatIsNear) {
   TestModel<float> m(test::config_of(fixture::config_json(GetParam())));
   const double loss = m.loss_and_gradients(fixture::samples(m.config, 0, frozen["batch"]));
   EXPECT_NEAR(loss, frozen["loss"].get<double>(), 1e-5 * loss);
-  EXPECT_NEAR(norm(m.params.gradients(), m.params.size()) / frozen["steps"][0]["grad_norm"].get<double>(), 1, 1e-5);
+  EXPECT_NEAR(norm(m.params.gradients(), m.params.gradient_elements()) / frozen["steps"][0]["grad_norm"].get<double>(), 1, 1e-5);
 }
 
 struct Tensors {
@@ -123,7 +92,7 @@ TEST_P(Live, LossAndGradientsEqualTheReference) {
                     out = folder.path() + "/gradients.safetensors";
   fixture::write_shards(data, 8, 1, 32);
   std::vector<std::string> command = {
-      "/usr/bin/python3", "tests/trainer/freeze_reference.py", reference, "gradients", model, data, "8", out};
+      "/usr/bin/python3", "tests/trainer/freeze_reference.py", reference, "gradients", "vlm-tiny", model, data, "8", out};
   command.insert(command.end(), GetParam().settings.begin(), GetParam().settings.end());
   const CommandResult made = run_command(command, std::chrono::minutes(5), {"OPENBLAS_NUM_THREADS=1"});
   ASSERT_TRUE(made.ok()) << made.err;
@@ -138,7 +107,7 @@ TEST_P(Live, LossAndGradientsEqualTheReference) {
   }
   const double loss = m.loss_and_gradients(fixture::samples(m.config, 0, 8));
   EXPECT_NEAR(loss, expected.values<double>("loss")[0], 1e-12 * loss);
-  const double all = norm(m.params.gradients(), m.params.size());
+  const double all = norm(m.params.gradients(), m.params.gradient_elements());
   double worst = 0;
   size_t reached = 0;
   for (size_t i = 0; i < m.params.specs().size(); ++i) {

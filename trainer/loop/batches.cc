@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/loop/batches.h"
+
+#include <algorithm>
+
+#include "trainer/loop/agree.h"
+#include "trainer/loop/labels.h"
+#include "trainer/parallel/share_batch.h"
+
+namespace mm::loop {
+
+Batches::Batches(const Setup& setup, parallel::Mesh& mesh) : setup_(setup), mesh_(mesh) {
+  agree(*mesh.world, [&] {
+    if (mesh.replica->rank() == 0) stream_.emplace(stream_options(setup));
+  });
+  // Rank 0 of the world reads, and all readers see the same files.
+  const std::vector<std::string> all = mesh.world->all_gather(
+      stream_ ? std::to_string(stream_->samples()) + " " + stream_->fingerprint() : std::string());
+  samples_ = std::stoll(all.front());
+  fingerprint_ = all.front().substr(all.front().find(' ') + 1);
+}
+
+void Batches::read(int64_t step) {
+  const int64_t share = setup_.job.data.global_batch / setup_.layout.dp;
+  const int64_t most = setup_.job.parallel.micro_batch > 0 ? setup_.job.parallel.micro_batch : share;
+  const auto pieces = static_cast<int>((share + most - 1) / most);
+  batches_.resize(static_cast<size_t>(pieces));
+  if (!stream_) return;
+  const std::vector<data::Sample> samples = stream_->next(step);
+  share_ = {trained_labels(samples), 0, stream_->counters().rejected};
+  for (const data::Sample& s : samples) share_.images += static_cast<int64_t>(s.images.size());
+  for (int k = 0; k < pieces; ++k) {
+    const comm::Range piece = comm::part_of(share, k, pieces);
+    model::pack(setup_.config,
+                std::span(samples).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size())),
+                batches_[static_cast<size_t>(k)]);
+  }
+}
+
+void Batches::hand_out() {
+  for (model::MicroBatch& batch : batches_) parallel::share_batch(mesh_, batch);
+}
+
+}  // namespace mm::loop

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The micro-batches of a step on every rank of a replica. One rank of it, the reader, reads and decodes; the others are handed
+// what they need: tokens all of them, pixels those on which the vision tower runs.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/data/stream.h"
+#include "trainer/loop/setup.h"
+#include "trainer/model/micro_batch.h"
+#include "trainer/parallel/mesh.h"
+
+namespace mm::loop {
+
+class Batches {
+ public:
+  // Collective over all ranks: the readers open and index the data. Errors are agreed on (loop/agree.h).
+  Batches(const Setup& setup, parallel::Mesh& mesh);
+  // On the reader: reads and packs the share of a step. Makes no collective call.
+  void read(int64_t step);
+  // Of the share that was read, 0 on ranks that do not read.
+  struct Share {
+    int64_t tokens = 0, images = 0, rejected = 0;
+  };
+  const Share& share() const { return share_; }
+  // Collective over the replica: gives every rank the micro-batches, ceil(share / micro_batch) of them, the same number in every
+  // replica. Once for each read.
+  void hand_out();
+  std::span<const model::MicroBatch> micro_batches() const { return batches_; }
+
+  int64_t samples() const { return samples_; }  // of the data set
+  const std::string& fingerprint() const { return fingerprint_; }
+
+ private:
+  const Setup& setup_;
+  parallel::Mesh& mesh_;
+  std::optional<data::Stream> stream_;  // on the reader
+  Share share_;
+  std::vector<model::MicroBatch> batches_;
+  int64_t samples_ = 0;
+  std::string fingerprint_;
+};
+
+}  // namespace mm::loop
