@@ -9,7 +9,13 @@ namespace {
 
 using plan::Group;
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+// Bytes in the unit that suits the largest rank.
+struct Unit {
+  double bytes = 1 << 30;
+  const char* name = "GiB";
+  double operator()(int64_t n) const { return static_cast<double>(n) / bytes; }
+};
+Unit unit_of(const PlanReport& r) { return r.memory() < (1 << 30) ? Unit{1 << 20, "MiB"} : Unit{}; }
 
 // "3", "3-7", or "encoder".
 std::string stages(const PlanReport& r, size_t first, size_t last) {
@@ -50,6 +56,7 @@ std::string memory_lines(const PlanReport& r) {
   std::string out = fmt::format("  {:<9}{:>7}{:>10}{:>12}{:>11}{:>9}{:>13}{:>9}{:>9}\n", "stage", "layers", "in flight", "parameters", "gradients",
                                 "moments", "activations", "buffers", "total");
   const size_t pp = static_cast<size_t>(r.of.parallelism.mesh.pp);
+  const Unit in = unit_of(r);
   for (size_t i = 0; i < r.plan.stages.size(); ++i) {
     if (i > 1 && i + 1 < pp) {
       if (i == 2) out += "  ...      each with fewer in flight\n";
@@ -58,7 +65,7 @@ std::string memory_lines(const PlanReport& r) {
     const plan::StagePlan& s = r.plan.stages[i];
     const plan::Memory& m = s.memory;
     out += fmt::format("  {:<9}{:>7}{:>10}{:>12.3f}{:>11.3f}{:>9.3f}{:>13.3f}{:>9.3f}{:>9.3f}\n", stages(r, i, i), s.layers, s.in_flight,
-                       gib(m.parameters), gib(m.gradients), gib(m.moments), gib(m.activations), gib(m.buffers), gib(m.total()));
+                       in(m.parameters), in(m.gradients), in(m.moments), in(m.activations), in(m.buffers), in(m.total()));
   }
   return out;
 }
@@ -106,9 +113,10 @@ std::string suggestion_lines(const PlanReport& r) {
   if (!best) return "suggestion    none: no layout of so many ranks is possible with this model and batch\n";
   std::string out = fmt::format("suggestion    {}\n", as_assignments(best->parallelism));
   const Layout& l = best->parallelism.mesh;
-  out += fmt::format("              tp {} x cp {} x dp {} x pp {}: {:.4g} s a step in place of {:.4g}, MFU {:.1f} %, {:.4g} GiB a rank{}\n", l.tp,
+  const Unit in = unit_of(r);
+  out += fmt::format("              tp {} x cp {} x dp {} x pp {}: {:.4g} s a step in place of {:.4g}, MFU {:.1f} %, {:.4g} {} a rank{}\n", l.tp,
                      l.cp, l.dp, l.pp, best->plan.step_seconds, r.plan.step_seconds, 100 * best->plan.mfu,
-                     gib(best->plan.largest_memory().total()), r.search.fits ? "" : ", which is the least and does not fit");
+                     in(best->plan.largest_memory().total()), in.name, r.search.fits ? "" : ", which is the least and does not fit");
   return out;
 }
 
@@ -129,7 +137,7 @@ std::string plan_text(const PlanReport& r) {
                               : "");
   out += fmt::format("parameters    {}, of which {} are trained\n", r.plan.parameters, r.plan.trained);
   out += "groups\n" + group_lines(r);
-  out += "memory        GiB of the rank with the most of each stage\n" + memory_lines(r);
+  out += fmt::format("memory        {} of the rank with the most of each stage\n", unit_of(r).name) + memory_lines(r);
   out += fmt::format("operations    {:.4g} TFLOP a step in all; of a rank, and its time:\n", r.plan.model_flops / 1e12) + work_lines(r);
   out += "communication of a rank in a step, sent\n" + traffic_lines(r);
   out += fmt::format("step          {:.4g} s: of it {:.4g} s sums of gradients that nothing hides, {:.4g} s optimizer; MFU {:.1f} % of {:.4g} TFLOP/s\n",
