@@ -6,8 +6,8 @@
 
 namespace mm::comm {
 
-// Each collective against plain loops; groups that were split; messages.
-void check_collectives(Comm& comm);
+// Each collective against plain loops, the longest vectors with `large` elements; groups that were split; messages; shared memory.
+void check_collectives(Comm& comm, int64_t large);
 // Many operations in flight, of several groups, begun in one order and waited for in others.
 void check_flights(Comm& world, int seed, int operations);
 

@@ -54,7 +54,7 @@ TEST(Mpi, TasksThatMpiDoesNotJoinAreRefused) {
 TEST(UnderMpi, DISABLED_Collectives) {
   const std::unique_ptr<Comm> comm = open_world();
   ASSERT_EQ(comm->size(), 4);
-  check_collectives(*comm);
+  check_collectives(*comm, 5'000'011);  // several rounds
   for (int seed = 0; seed < 4; ++seed) check_flights(*comm, seed, 60);
   EXPECT_GT(comm->bytes_sent(), 0U);
   close_world(0);
