@@ -70,7 +70,18 @@ int main(int argc, char** argv) {
     mm::agent::Loop loop;
     mm::agent::Agent agent(loop, site, node);
     agent.start();
-    loop.on_signals({SIGTERM, SIGINT}, [&](int signal) {
+    loop.on_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {
+      if (signal == SIGHUP) {
+        notify_service_manager("RELOADING=1");
+        try {
+          agent.reload(mm::load_site(config));
+          mm::log::info("{} is read again", config);
+        } catch (const mm::Error& e) {
+          mm::log::error("{}: the configuration before stays", e.what());
+        }
+        notify_service_manager("READY=1");
+        return;
+      }
       mm::log::info("ends: {}", ::strsignal(signal));
       notify_service_manager("STOPPING=1");
       agent.stop();

@@ -50,6 +50,7 @@ Loop::~Loop() {
   for (Workers& w : core_->pools) w.pool.join();
 }
 
+asio::io_context& Loop::io() { return core_->io; }
 void Loop::run() { core_->io.run(); }
 void Loop::stop() { core_->io.stop(); }
 
@@ -80,8 +81,14 @@ void Loop::after(milliseconds delay, Action action) {
 void Loop::on_signals(const std::vector<int>& signals, std::function<void(int)> handler) {
   core_->signals = std::make_unique<asio::signal_set>(core_->io);
   for (int s : signals) core_->signals->add(s);
-  core_->signals->async_wait([handler = std::move(handler)](const boost::system::error_code& error, int signal) {
-    if (!error) handler(signal);
+  wait_for_signal(std::make_shared<std::function<void(int)>>(std::move(handler)));
+}
+
+void Loop::wait_for_signal(std::shared_ptr<std::function<void(int)>> handler) {
+  core_->signals->async_wait([this, handler](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    guarded([&] { (*handler)(signal); });
+    wait_for_signal(handler);
   });
 }
 

@@ -11,6 +11,10 @@
 #include <memory>
 #include <vector>
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace mm::agent {
 
 using std::chrono::milliseconds;
@@ -38,8 +42,10 @@ class Loop {
 
   struct Core;
   Core& core() { return *core_; }
+  boost::asio::io_context& io();  // for what speaks a protocol of Boost's
 
  private:
+  void wait_for_signal(std::shared_ptr<std::function<void(int)>> handler);
   std::unique_ptr<Core> core_;
 };
 

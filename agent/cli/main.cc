@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "agent/cli/classify.h"
@@ -19,12 +20,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds patience{5000};
 constexpr std::chrono::milliseconds for_ever{1000L * 3600 * 24 * 365};
-constexpr int enough_unkillable_seconds = 180;
+constexpr std::chrono::milliseconds for_slurm{60000};
 
 struct Options {
   std::string config = mm::Site::default_path, socket, job;
   std::vector<std::string> files;
-  bool json = false, follow = false;
+  std::string device;
+  double days = 28;
+  int most = 100;
+  bool json = false, follow = false, last = false;
   int64_t since = 0;
 };
 
@@ -38,10 +42,21 @@ Json document(const mm::KeyValues& answer) {
   return Json::parse(mm::get(answer, "JSON", "null"));
 }
 
+std::string local_time(double time) {
+  const auto seconds = static_cast<time_t>(time);
+  char text[32] = "";
+  tm broken = {};
+  std::strftime(text, sizeof text, "%F %T", ::localtime_r(&seconds, &broken));
+  return text;
+}
+
 void print_status(const Json& s) {
   fmt::print("{}: {}, mm-agentd {}{}\n", s["node"].get<std::string>(), s["ok"].get<bool>() ? "fine" : "NOT FIT", s["version"].get<std::string>(),
              s["dry_run"].get<bool>() ? ", dry run" : "");
   for (const Json& p : s["problems"]) fmt::print("  problem: {}\n", p.get<std::string>());
+  for (const Json& i : s["incidents"])
+    fmt::print("  incident {}: {} {} {} {}, {}: {}\n", i["id"].get<int64_t>(), i["severity"].get<std::string>(), i["class"].get<std::string>(), i["device"].get<std::string>(),
+               i["code"].get<std::string>(), i["action"].get<std::string>(), i["evidence"].get<std::string>());
   for (const Json& n : s["nics"])
     fmt::print("  NIC {}: {}\n", n["name"].get<std::string>(),
                !n["present"].get<bool>() ? "absent" : !n["up"].get<bool>() ? "set down" : n["carrier"].get<bool>() ? "carrier" : "no carrier");
@@ -87,11 +102,7 @@ void print_event(const Json& e, bool json) {
     }
     if (e.contains("evidence"))
       for (const Json& line : e["evidence"]) text += ": " + line.get<std::string>();
-    const auto seconds = static_cast<time_t>(e.value("time", 0.0));
-    char clock[32] = "";
-    tm broken = {};
-    std::strftime(clock, sizeof clock, "%F %T", ::localtime_r(&seconds, &broken));
-    fmt::print("{} {} {} {}{}\n", e["event"].get<int64_t>(), clock, e.value("node", ""), e["kind"].get<std::string>(), text);
+    fmt::print("{} {} {} {}{}\n", e["event"].get<int64_t>(), local_time(e.value("time", 0.0)), e.value("node", ""), e["kind"].get<std::string>(), text);
   }
 }
 
@@ -116,29 +127,47 @@ int events(const Options& options) {
   return mm::exit_status::ok;
 }
 
-struct Finding {
-  std::string severity, text;
-};
-
 int check(const Options& options) {
-  std::vector<Finding> findings;
+  Json findings = Json::array();
   try {
-    const Json s = document(connect(options).request({{"VERB", "status"}}, patience));
-    for (const Json& p : s["problems"]) findings.push_back({"error", p.get<std::string>()});
-    const int unkillable = s["unkillable_step_timeout"].get<int>();
-    if (unkillable > 0 && unkillable < enough_unkillable_seconds)
-      findings.push_back({"warning", fmt::format("slurm.conf: UnkillableStepTimeout is {} s: below {} s Slurm itself drains healthy nodes after one has died",
-                                                 unkillable, enough_unkillable_seconds)});
+    findings = document(connect(options).request({{"VERB", "check"}, {"RUN", options.last ? "0" : "1"}}, patience));
   } catch (const mm::Error& e) {
     if (e.status == mm::exit_status::usage) throw;
-    findings.push_back({"error", e.what()});
+    findings.push_back({{"severity", "error"}, {"finding", e.what()}});
   }
-  for (const Finding& f : findings) {
-    if (options.json) fmt::print("{}\n", Json({{"severity", f.severity}, {"finding", f.text}}).dump());
-    else fmt::print("{}: {}\n", f.severity, f.text);
+  for (const Json& f : findings) {
+    if (options.json) fmt::print("{}\n", f.dump());
+    else fmt::print("{}: {}\n", f["severity"].get<std::string>(), f["finding"].get<std::string>());
   }
   if (findings.empty() && !options.json) fmt::print("fine\n");
   return findings.empty() ? mm::exit_status::ok : mm::exit_status::found;
+}
+
+int history(const Options& options) {
+  const double since = static_cast<double>(std::time(nullptr)) - options.days * 24 * 3600;
+  const Json found = document(connect(options).request(
+      {{"VERB", "history"}, {"SINCE", fmt::format("{:.0f}", since)}, {"DEVICE", options.device}, {"MOST", std::to_string(options.most)}}, patience));
+  for (const Json& e : found) {
+    if (options.json) {
+      fmt::print("{}\n", e.dump());
+      continue;
+    }
+    const std::string device = e["device"].get<std::string>();
+    fmt::print("{} {:<8} {:<10} {:<8} {:<20} {} {}: {}\n", local_time(e["time"].get<double>()), e["severity"].get<std::string>(), e["action"].get<std::string>(),
+               e["class"].get<std::string>(), device.empty() ? "-" : device, e["code"].get<std::string>(), e["count"].get<int64_t>(),
+               e["evidence"].empty() ? "" : e["evidence"][0].get<std::string>());
+  }
+  return mm::exit_status::ok;
+}
+
+int clear(const Options& options) {
+  const mm::KeyValues answer = connect(options).request({{"VERB", "clear"}}, for_slurm);
+  if (mm::get(answer, "OK") != "1") {
+    mm::log::error("{}", mm::get(answer, "ERROR", "refused"));
+    return mm::exit_status::found;
+  }
+  fmt::print("{}\n", mm::get(answer, "DONE"));
+  return mm::exit_status::ok;
 }
 
 }  // namespace
@@ -154,10 +183,16 @@ int main(int argc, char** argv) {
   CLI::App* status_command = app.add_subcommand("status", "What the agent knows: the node, its jobs and their ranks");
   CLI::App* events_command = app.add_subcommand("events", "Events since the agent started, oldest first");
   CLI::App* check_command = app.add_subcommand("check", "Is this node fit for a job? A line for each finding; exit status 1 if there is one");
+  CLI::App* history_command = app.add_subcommand("history", "Incidents of this node, from months, newest first");
+  CLI::App* clear_command = app.add_subcommand("clear", "The node is repaired: checks it, forgets its faults, and takes the agent's own drain back; root only");
   CLI::App* classify_command = app.add_subcommand("classify", "The incidents in kernel-log files; needs no agent");
   app.add_flag("--json", options.json, "JSON Lines on standard output");
-  for (CLI::App* command : {status_command, events_command, check_command, classify_command})
+  for (CLI::App* command : {status_command, events_command, check_command, history_command, classify_command})
     command->add_flag("--json", options.json, "JSON Lines on standard output");
+  check_command->add_flag("--last", options.last, "Only what the agent knows already; for HealthCheckProgram");
+  history_command->add_option("--days", options.days, "So far back; default 28")->check(CLI::Range(0.0, 10000.0));
+  history_command->add_option("--device", options.device, "Only this device");
+  history_command->add_option("--most", options.most, "At most so many; default 100")->check(CLI::Range(1, 1000));
   classify_command->add_option("FILE", options.files, "Kernel logs: dmesg, syslog, journalctl, /dev/kmsg records; - is standard input")->required();
   status_command->add_option("--job", options.job, "Only this job");
   events_command->add_option("--since", options.since, "Only events with a higher number");
@@ -172,6 +207,8 @@ int main(int argc, char** argv) {
     if (*status_command) return status(options);
     if (*events_command) return events(options);
     if (*classify_command) return mm::agent::classify(options.files, options.json);
+    if (*history_command) return history(options);
+    if (*clear_command) return clear(options);
     return check(options);
   } catch (const mm::Error& e) {
     mm::log::error("{}", e.what());

@@ -47,7 +47,9 @@ Agent::Agent(Loop& loop, const Site& site, const std::string& node)
       ranks_(c_, events_),
       jobs_(c_, events_, ranks_),
       neighbours_(c_, events_, ranks_, jobs_),
-      health_(c_, events_),
+      desk_(c_, events_),
+      health_(c_, events_, desk_),
+      history_(loop, site.state_dir, node),
       state_path_(fmt::format("{}/agent-{}.json", site.state_dir, node)),
       slurm_cache_path_(fmt::format("{}/slurm-{}.txt", site.state_dir, node)),
       server_(loop, agent_socket_path(site.run_dir, node),
@@ -56,12 +58,37 @@ Agent::Agent(Loop& loop, const Site& site, const std::string& node)
 
 void Agent::start() {
   load_state();
+  desk_.on_report([this](const Incident& incident) {
+    history_.add(incident);
+    if (incident.id > 0) ++incident_counts_[incident.kind];
+  });
   ranks_.resume();
+  learn_slurm();
+  if (!c_.site.kernel_log.empty()) kernel_.emplace(c_, desk_, kernel_position_);
+  hardware_.emplace(c_, desk_, history_, kernel_ && kernel_->reads());
+  if (c_.site.metrics.empty()) return;
+  try {
+    metrics_ = std::make_unique<MetricsServer>(c_.loop, c_.site.metrics, [this] { return metrics_text(); });
+  } catch (const Error& e) {
+    if (e.status == exit_status::usage) throw;
+    log::warn("{}", e.what());  // such as another agent of this machine that has the port
+  }
+}
+
+void Agent::reload(const Site& site) {
+  c_.site.training_interfaces = site.training_interfaces;
+  c_.site.heartbeat_ms = site.heartbeat_ms;
+  c_.site.silent_ms = site.silent_ms;
+  c_.site.fence_ms = site.fence_ms;
+  c_.site.drain_share = site.drain_share;
+  c_.site.predict_drain = site.predict_drain;
+  c_.site.dry_run = site.dry_run;
+  c_.slurm = Slurm(c_.site.slurm_conf, site.dry_run);
   learn_slurm();
 }
 
 void Agent::stop() {
-  if (save_pending_) save_now();
+  save_now();
 }
 
 // Where the nodes are and where slurmctld is. What Slurm said last is kept on disk, for a start while slurmctld is away.
@@ -105,6 +132,7 @@ void Agent::slurm_learnt(const AddressBook& book, const SlurmConfig& config, boo
   if (first) {
     log::info("{}: {} nodes known, slurmctld at {}:{}{}", c_.node, book.size(), config.controller, config.controller_port, from_cache ? " (as of an earlier run)" : "");
     health_.slurm_known();
+    desk_.resume();
     jobs_.resume();
   }
   if (from_cache) c_.loop.after(learn_retry, [this] { learn_slurm(); });
@@ -116,6 +144,8 @@ void Agent::load_state() {
     const auto state = nlohmann::json::parse(read_file(state_path_));
     if (state.at("boot") != boot_id()) return;  // nothing of it is there any more
     health_.state_from_text(state.at("health"));
+    desk_.state_from_text(state.at("desk"));
+    kernel_position_ = state.at("kernel_log");
     for (const auto& [id, nodes] : state.at("needed").items()) jobs_.set_needed(id, nodes.get<int>());
     c_.registry = registry_from_json(state.at("jobs").dump());
     if (!c_.registry.empty()) log::info("{} jobs are taken over from the agent before", c_.registry.size());
@@ -134,6 +164,8 @@ void Agent::save_now() {
   save_pending_ = false;
   const nlohmann::json state = {{"boot", boot_id()},
                                 {"health", health_.state_to_text()},
+                                {"desk", desk_.state_to_text()},
+                                {"kernel_log", kernel_ ? kernel_->position() : kernel_position_},
                                 {"needed", jobs_.needed()},
                                 {"jobs", nlohmann::json::parse(registry_to_json(c_.registry))}};
   c_.loop.work(Loop::Pool::disk, [path = state_path_, text = state.dump()]() -> Loop::Action {
@@ -155,6 +187,11 @@ void Agent::asked(const std::string& from, const KeyValues& message, const Mesh:
   const int restarts = static_cast<int>(get_int(message, "RESTARTS", 0));
   try {
     if (verb == "probe") return reply(health_.probe());
+    if (verb == "permit")
+      return desk_.ask_brake(from, [reply](const std::string& refusal) {
+        if (refusal.empty()) reply({{"OK", "1"}});
+        else reply({{"OK", "0"}, {"ERROR", refusal}});
+      });
     if (verb == "heard") return reply(neighbours_.age_of(get(message, "NODE")));
     if (verb == "silent") return neighbours_.report_received(message, reply);
     if (verb == "ranks") return reply(ranks_.states(job, step));

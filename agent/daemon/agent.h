@@ -4,14 +4,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/daemon/context.h"
+#include "agent/daemon/desk.h"
 #include "agent/daemon/events.h"
+#include "agent/daemon/hardware.h"
 #include "agent/daemon/health.h"
 #include "agent/daemon/jobs.h"
+#include "agent/daemon/kernel_watch.h"
 #include "agent/daemon/neighbours.h"
 #include "agent/daemon/ranks.h"
+#include "agent/http/metrics_server.h"
+#include "agent/incidents/history.h"
 #include "agent/local/server.h"
 
 namespace mm::agent {
@@ -22,6 +28,8 @@ class Agent {
   Agent(Loop& loop, const Site& site, const std::string& node);
   // Called once, when the local socket answers.
   void start();
+  // A changed configuration. What has been opened (sockets, logs, libraries, folders) stays until the agent is started again.
+  void reload(const Site& site);
   // Saves what is not saved yet.
   void stop();
 
@@ -40,14 +48,27 @@ class Agent {
   Job& job_for(const Peer& peer, const std::string& id);
   std::string status_json(const Peer& peer, const std::string& job) const;
   std::string events_json(const Peer& peer, int64_t since, bool& more) const;
+  void check(ClientId client, bool run);
+  void clear(ClientId client);
+  void history(ClientId client, const Peer& peer, const KeyValues& message);
+  std::string findings_json() const;
   void answer(ClientId client, const KeyValues& message);
+  // metrics.cc
+  std::string metrics_text() const;
 
   Context c_;
   Events events_;
   Ranks ranks_;
   Jobs jobs_;
   Neighbours neighbours_;
+  Desk desk_;
   Health health_;
+  History history_;
+  std::optional<KernelWatch> kernel_;
+  std::optional<HardwareWatch> hardware_;
+  std::unique_ptr<MetricsServer> metrics_;
+  std::map<std::string, int64_t> incident_counts_;  // by class, since the start
+  std::string kernel_position_;  // as saved by an earlier agent
   std::string state_path_, slurm_cache_path_;
   bool save_pending_ = false, learning_ = false;
   LocalServer server_;

@@ -17,15 +17,17 @@ namespace {
 constexpr milliseconds slurmd_period{2000};
 constexpr int misses_to_report = 2;  // a restart of slurmd is no news
 constexpr milliseconds probe_deadline{300};
-constexpr milliseconds drain_retry{2000};
+
+std::string nic_key(const std::string& nic) { return "nic/" + nic; }
 
 std::string clock_text() { return fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr))); }
 
 }  // namespace
 
-Health::Health(Context& context, Events& events)
+Health::Health(Context& context, Events& events, Desk& desk)
     : c_(context),
       events_(events),
+      desk_(desk),
       nics_(context.loop, [this](const std::string& nic, const NicState& before, const NicState& now) { nic_changed(nic, before, now); }),
       slurmd_timer_(context.loop) {}
 
@@ -34,18 +36,11 @@ bool Health::is_training_nic(const std::string& nic) const {
   return std::find(list.begin(), list.end(), nic) != list.end();
 }
 
-std::string Health::state_to_text() const {
-  return format_key_values({{"HAD_LINK", fmt::format("{}", fmt::join(had_link_, ","))}, {"REPORTED", fmt::format("{}", fmt::join(reported_, ","))}});
-}
+std::string Health::state_to_text() const { return format_key_values({{"HAD_LINK", fmt::format("{}", fmt::join(had_link_, ","))}}); }
 
 void Health::state_from_text(const std::string& text) {
-  const KeyValues saved = parse_key_values(text);
-  const auto words = [&](const char* key) {
-    const std::vector<std::string> list = expand_hostlist(get(saved, key));
-    return std::set<std::string>(list.begin(), list.end());
-  };
-  had_link_ = words("HAD_LINK");
-  reported_ = words("REPORTED");
+  const std::vector<std::string> list = expand_hostlist(get(parse_key_values(text), "HAD_LINK"));
+  had_link_ = std::set<std::string>(list.begin(), list.end());
 }
 
 void Health::slurm_known() {
@@ -59,8 +54,8 @@ void Health::slurm_known() {
     const NicState now = nics_.state(nic);
     if (now.fine()) {
       had_link_.insert(nic);
-      reported_.erase(nic);
-    } else if (had_link_.contains(nic) && !reported_.contains(nic)) {
+      desk_.over(nic_key(nic));
+    } else if (had_link_.contains(nic) && !desk_.is_open(nic_key(nic))) {
       nic_failed(nic, now);
     }
   }
@@ -71,10 +66,11 @@ void Health::nic_changed(const std::string& nic, const NicState& before, const N
   if (is_training_nic(nic)) {
     if (now.fine()) {
       had_link_.insert(nic);
-      if (reported_.erase(nic) > 0)
+      if (desk_.is_open(nic_key(nic)))
         events_.note({{"EVENT", "nic"}, {"DEVICE", nic}, {"EVIDENCE", fmt::format("training NIC {}: the link is back; the node stays drained", nic)}});
+      desk_.over(nic_key(nic), fmt::format("the link of {} is back", nic));
       c_.registry_changed();
-    } else if (before.fine() || (had_link_.contains(nic) && !reported_.contains(nic))) {
+    } else if (before.fine() || (had_link_.contains(nic) && !desk_.is_open(nic_key(nic)))) {
       nic_failed(nic, now);
     }
   } else if (nic == management_nic_ && before.fine() != now.fine()) {
@@ -84,42 +80,16 @@ void Health::nic_changed(const std::string& nic, const NicState& before, const N
 }
 
 void Health::nic_failed(const std::string& nic, const NicState& now) {
-  if (!reported_.insert(nic).second) return;
-  Incident incident;
-  incident.id = c_.journal.next_incident();
-  incident.origin = c_.node;
-  incident.kind = "nic";
-  incident.device = nic;
-  incident.severity = "fatal";
-  incident.action = "drain";
-  incident.node = c_.node;
-  incident.time = wall_time();
+  Report r;
+  r.part = Part::nic;
+  r.code = "carrier_lost";
+  r.device = nic;
+  r.severity = Severity::fatal;
+  r.action = Action::drain;
   // Either way the kernel says that the carrier is lost; that somebody set the interface down is worth knowing.
-  incident.evidence = {fmt::format("nic {} carrier lost{} on {} at {}", nic, !now.present ? " (interface removed)" : !now.up ? " (interface set down)" : "",
-                                   c_.node, clock_text())};
-  events_.raise(incident);
-  c_.registry_changed();
-  drain_self(nic, drain_reason(incident.evidence.front(), incident.id));
-}
-
-// Tried until it works. An attempt after the first needs the fault to be there still: slurmctld may have been out of reach for long.
-void Health::drain_self(const std::string& nic, const std::string& reason) {
-  c_.loop.work(Loop::Pool::slurm, [this, nic, reason]() -> Loop::Action {
-    try {
-      const std::string done = c_.slurm.drain(c_.node, reason);
-      return [this, reason, done] {
-        log::info("node {}: {}: {}", c_.node, done, reason);
-        events_.note({{"EVENT", "action"}, {"EVIDENCE", fmt::format("node {}: {}", c_.node, done)}});
-      };
-    } catch (const std::exception& e) {
-      return [this, nic, reason, why = std::string(e.what())] {
-        log::warn("{}", why);
-        c_.loop.after(drain_retry, [this, nic, reason] {
-          if (!nics_.state(nic).fine()) drain_self(nic, reason);
-        });
-      };
-    }
-  });
+  r.evidence = {fmt::format("nic {} carrier lost{} on {} at {}", nic, !now.present ? " (interface removed)" : !now.up ? " (interface set down)" : "",
+                            c_.node, clock_text())};
+  desk_.report(nic_key(nic), r);
 }
 
 void Health::check_slurmd() {
@@ -136,19 +106,15 @@ void Health::check_slurmd() {
   if (slurmd_misses_ == 0 && !slurmd_listens_) {
     slurmd_listens_ = true;
     events_.note({{"EVENT", "slurmd"}, {"EVIDENCE", fmt::format("slurmd port {} is open again", slurmd_port_)}});
+    desk_.over("slurmd");
   }
   if (slurmd_misses_ < misses_to_report || !slurmd_listens_) return;
   slurmd_listens_ = false;
-  Incident incident;
-  incident.id = c_.journal.next_incident();
-  incident.origin = c_.node;
-  incident.kind = "slurm";
-  incident.severity = "warning";
-  incident.action = "alert";
-  incident.node = c_.node;
-  incident.time = wall_time();
-  incident.evidence = {fmt::format("slurmd of {} does not listen on port {}", c_.node, slurmd_port_)};
-  events_.raise(incident);
+  Report r;
+  r.part = Part::slurm;
+  r.code = "slurmd_port";
+  r.evidence = {fmt::format("slurmd of {} does not listen on port {}", c_.node, slurmd_port_)};
+  desk_.report("slurmd", r);
 }
 
 std::vector<std::string> Health::problems() const {
@@ -161,6 +127,7 @@ std::vector<std::string> Health::problems() const {
   }
   if (slurmd_port_ == 0) out.push_back("Slurm has not told this node's address yet");
   else if (!port_is_listening(slurmd_port_).value_or(slurmd_listens_)) out.push_back(fmt::format("slurmd does not listen on port {}", slurmd_port_));
+  for (std::string& problem : desk_.problems()) out.push_back(std::move(problem));
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/daemon/context.h"
+#include "agent/daemon/desk.h"
 #include "agent/daemon/events.h"
 #include "agent/probes/nic.h"
 
@@ -17,7 +18,7 @@ namespace mm::agent {
 
 class Health {
  public:
-  Health(Context& context, Events& events);
+  Health(Context& context, Events& events, Desk& desk);
 
   // Called once Slurm's view of this node is known.
   void slurm_known();
@@ -33,20 +34,20 @@ class Health {
   uint16_t slurmd_port() const { return slurmd_port_; }
   const NicProbe& nics() const { return nics_; }
 
-  // Survives the agent: NICs that had a link, and those whose loss was reported.
+  // Survives the agent: NICs that had a link.
   std::string state_to_text() const;
   void state_from_text(const std::string& text);
 
  private:
   void nic_changed(const std::string& nic, const NicState& before, const NicState& now);
   void nic_failed(const std::string& nic, const NicState& now);
-  void drain_self(const std::string& nic, const std::string& reason);
   void check_slurmd();
   bool is_training_nic(const std::string& nic) const;
 
   Context& c_;
   Events& events_;
-  std::set<std::string> had_link_, reported_;
+  Desk& desk_;
+  std::set<std::string> had_link_;
   NicProbe nics_;
   Timer slurmd_timer_;
   uint16_t slurmd_port_ = 0;

@@ -2,6 +2,8 @@
 // The part of Agent that answers local clients: who may do what, and the documents for mm-agent. See common/agent_client.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "agent/daemon/agent.h"
@@ -16,6 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int enough_unkillable_seconds = 180;
+constexpr milliseconds check_deadline{1700};  // `mm-agent check` answers within two seconds
 constexpr size_t json_limit = agent_message_limit / 2;  // escaping may double it
 
 KeyValues failure(const std::string& why) { return {{"OK", "0"}, {"ERROR", why}}; }
@@ -69,6 +73,12 @@ void Agent::local_request(ClientId client, const Peer& peer, const KeyValues& me
       answer(client, {{"OK", "1"}, {"KILLED", std::to_string(killed)}, {"LATE", compress_hostlist(late)}});
     });
   }
+  if (verb == "check") return check(client, get(message, "RUN") == "1");
+  if (verb == "history") return history(client, peer, message);
+  if (verb == "clear") {
+    if (!peer.is_root()) return answer(client, failure("clear: only root may take back a drain"));
+    return clear(client);
+  }
   if (verb == "probe") return health_.probe_nodes(get(message, "NODES", c_.node), [this, client](const KeyValues& found) { answer(client, found); });
   if (verb == "status") return answer(client, {{"OK", "1"}, {"JSON", status_json(peer, get(message, "JOB"))}});
   if (verb == "events") {
@@ -80,6 +90,72 @@ void Agent::local_request(ClientId client, const Peer& peer, const KeyValues& me
     return;
   }
   answer(client, failure(fmt::format("unknown verb '{}'", verb)));
+}
+
+// What `mm-agent check` shows: what keeps the node out of launches, and faults of its parts that do not.
+std::string Agent::findings_json() const {
+  Json out = Json::array();
+  for (const std::string& problem : health_.problems()) out.push_back({{"severity", "error"}, {"finding", problem}});
+  for (const auto& [key, open] : desk_.open()) {
+    const Report& r = open.report;
+    const bool part = r.part == Part::gpu || r.part == Part::nic || r.part == Part::storage || r.part == Part::clock;
+    if (!part || r.severity < Severity::error || r.action >= Action::restart) continue;
+    out.push_back({{"severity", name(r.severity)}, {"finding", fmt::format("{} {}: {}", name(r.part), r.code, r.evidence.empty() ? "" : r.evidence.front())}});
+  }
+  const int unkillable = c_.slurm_config.unkillable_step_timeout;
+  if (unkillable > 0 && unkillable < enough_unkillable_seconds)
+    out.push_back({{"severity", "warning"},
+                   {"finding", fmt::format("slurm.conf: UnkillableStepTimeout is {} s: below {} s Slurm itself drains healthy nodes after one has died", unkillable,
+                                           enough_unkillable_seconds)}});
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void Agent::check(ClientId client, bool run) {
+  const auto done = [this, client] { answer(client, {{"OK", "1"}, {"JSON", findings_json()}}); };
+  if (run && hardware_) hardware_->run_all(check_deadline, done);
+  else done();
+}
+
+// An admin's word that the node is repaired: a passing check, then our own drain is taken back, never another's.
+void Agent::clear(ClientId client) {
+  const auto checked = [this, client] {
+    std::vector<std::string> wrong = hardware_ ? hardware_->seen_now() : std::vector<std::string>();
+    for (const std::string& nic : c_.site.training_interfaces)
+      if (!health_.nics().state(nic).fine()) wrong.push_back(fmt::format("training NIC {}: {}", nic, health_.nics().state(nic).describe()));
+    if (!wrong.empty()) return answer(client, failure(fmt::format("clear: the check does not pass: {}", fmt::join(wrong, "; "))));
+    c_.loop.work(Loop::Pool::slurm, [this, client]() -> Loop::Action {
+      try {
+        const std::string done = c_.slurm.undrain(c_.node);
+        return [this, client, done] {
+          desk_.clear();
+          c_.registry_changed();
+          events_.note({{"EVENT", "action"}, {"EVIDENCE", fmt::format("node {}: cleared by root: {}", c_.node, done)}});
+          answer(client, {{"OK", "1"}, {"DONE", done}});
+        };
+      } catch (const std::exception& e) {
+        return [this, client, why = std::string(e.what())] { answer(client, failure(why)); };
+      }
+    });
+  };
+  if (hardware_) hardware_->run_all(check_deadline, checked);
+  else checked();
+}
+
+void Agent::history(ClientId client, const Peer& peer, const KeyValues& message) {
+  const double since = std::strtod(get(message, "SINCE", "0").c_str(), nullptr);
+  const int most = static_cast<int>(std::clamp<int64_t>(get_int(message, "MOST", 100), 1, 1000));
+  history_.ask(since, get(message, "DEVICE"), most, [this, client, root = peer.is_root()](const std::string& json) {
+    Json all = Json::parse(json), out = Json::array();
+    size_t size = 0;
+    for (Json& entry : all) {
+      // What concerns ranks is for the job's owner, whom the history does not know.
+      if (!root && (entry["class"] == "app" || entry["job"] != "")) continue;
+      size += entry.dump().size();
+      if (size > json_limit) break;
+      out.push_back(std::move(entry));
+    }
+    answer(client, {{"OK", "1"}, {"JSON", out.dump(-1, ' ', false, Json::error_handler_t::replace)}});
+  });
 }
 
 std::string Agent::status_json(const Peer& peer, const std::string& only) const {
@@ -117,6 +193,18 @@ std::string Agent::status_json(const Peer& peer, const std::string& only) const 
   Json peers = Json::array();
   for (const auto& [name, time] : c_.contacts.all())
     peers.push_back({{"node", name}, {"heard_ms", static_cast<int64_t>(c_.contacts.age(name, now) * 1000)}, {"silent", !c_.is_live(name)}});
+  Json open = Json::array();
+  for (const auto& [key, o] : desk_.open())
+    open.push_back({{"id", o.id},
+                    {"class", name(o.report.part)},
+                    {"code", o.report.code},
+                    {"device", o.report.device},
+                    {"severity", name(o.report.severity)},
+                    {"action", name(o.report.action)},
+                    {"count", o.report.count},
+                    {"time", o.time},
+                    {"evidence", o.report.evidence.empty() ? "" : o.report.evidence.front()}});
+  Json kernel_log = {{"path", c_.site.kernel_log}, {"reads", kernel_ && kernel_->reads()}, {"lines", kernel_ ? kernel_->lines() : 0}, {"lost", kernel_ ? kernel_->lost() : 0}};
   const Mesh::Counts& counts = c_.mesh.counts();
   Json out = {{"node", c_.node},
               {"version", version()},
@@ -126,6 +214,8 @@ std::string Agent::status_json(const Peer& peer, const std::string& only) const 
               {"slurmctld", fmt::format("{}:{}", c_.slurm_config.controller, c_.slurm_config.controller_port)},
               {"unkillable_step_timeout", c_.slurm_config.unkillable_step_timeout},
               {"dry_run", c_.site.dry_run},
+              {"incidents", std::move(open)},
+              {"kernel_log", std::move(kernel_log)},
               {"nics", std::move(nics)},
               {"peers", std::move(peers)},
               {"datagrams", {{"sent", counts.sent}, {"received", counts.received}, {"refused", counts.refused}, {"dropped", counts.dropped}}},

@@ -12,6 +12,8 @@ KeyValues message_from_incident(const Incident& i) {
   KeyValues out = {{"EVENT", "incident"},   {"ID", std::to_string(i.id)}, {"ORIGIN", i.origin}, {"CLASS", i.kind},
                    {"DEVICE", i.device},    {"SEVERITY", i.severity},     {"ACTION", i.action}, {"NODE", i.node},
                    {"TIME", fmt::format("{:.6f}", i.time)}, {"EVIDENCE", fmt::format("{}", fmt::join(i.evidence, "\n"))}};
+  if (!i.code.empty()) out["CODE"] = i.code;
+  if (i.count != 1) out["COUNT"] = std::to_string(i.count);
   if (!i.job.empty()) out["JOB"] = i.job;
   if (!i.step.empty()) out["STEP"] = i.step;
   if (i.rank >= 0) out["RANK"] = std::to_string(i.rank);
@@ -23,6 +25,8 @@ Incident incident_from_message(const KeyValues& m) {
   i.id = get_int(m, "ID", 0);
   i.origin = get(m, "ORIGIN");
   i.kind = get(m, "CLASS");
+  i.code = get(m, "CODE");
+  i.count = get_int(m, "COUNT", 1);
   i.device = get(m, "DEVICE");
   i.severity = get(m, "SEVERITY");
   i.action = get(m, "ACTION");

@@ -13,7 +13,8 @@ namespace mm::agent {
 struct Incident {
   int64_t id = 0;        // unique among those of `origin`
   std::string origin;    // node whose agent opened it
-  std::string kind;      // its class: app, nic, node, slurm, peer, ...
+  std::string kind;      // its class: app, gpu, nic, node, storage, memory, clock, slurm, peer
+  std::string code;      // what it is: an Xid's number, "aer_fatal", ...; may be empty
   std::string device;    // such as "eth1"; may be empty
   std::string severity;  // info, warning, error, fatal
   std::string action;    // ignore, alert, restart, requeue, drain
@@ -21,6 +22,7 @@ struct Incident {
   std::string job, step; // where it is about one
   int rank = -1;
   double time = 0;       // seconds since 1970
+  int64_t count = 1;     // events that it stands for
   std::vector<std::string> evidence;
 };
 

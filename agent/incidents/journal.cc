@@ -27,7 +27,7 @@ constexpr off_t largest_file = 16 << 20;
 
 // Keys whose values are numbers in JSON.
 bool is_number_key(const std::string& key) {
-  static constexpr std::string_view keys[] = {"ID", "RANK", "STATUS", "TIME", "SECONDS", "RESTARTS"};
+  static constexpr std::string_view keys[] = {"ID", "RANK", "STATUS", "TIME", "SECONDS", "RESTARTS", "COUNT"};
   return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
 }
 
@@ -57,8 +57,8 @@ nlohmann::ordered_json to_json(int64_t number, const KeyValues& values) {
     out[name] = value;
   }
   if (out["kind"] == "incident") {
-    out["code"] = "";
-    out["count"] = 1;
+    if (!out.contains("code")) out["code"] = "";
+    if (!out.contains("count")) out["count"] = 1;
   }
   return out;
 }

@@ -74,7 +74,7 @@ void Classifier::add(std::string_view raw) {
     // The same again, as in a storm: it is counted where the line before was.
     for (const auto& [number, count] : last_counts_)
       if (auto at = std::find_if(findings_.begin(), findings_.end(), [n = number](const Finding& f) { return f.number == n; }); at != findings_.end()) {
-        at->count += count;
+        at->count += int64_t{count} * line.repeated;
         if (line.clock == at->clock) at->last = std::max(at->last, line.seconds);
         changed_.push_back(number);
       }
@@ -227,7 +227,7 @@ void Classifier::note(Finding& f, const Sighting& s, const LogLine& line, std::s
   if (!s.device.empty() && std::find(f.devices.begin(), f.devices.end(), s.device) == f.devices.end() && f.devices.size() < most_evidence) f.devices.push_back(s.device);
   f.severity = std::max(f.severity, s.severity);
   f.action = std::max(f.action, s.action);
-  f.count += s.count;
+  f.count += int64_t{s.count} * line.repeated;
   if (s.ends) f.over = true;
   else if (s.count > 0) f.over = false;
   if (line.clock == f.clock) f.first = std::min(f.first, line.seconds), f.last = std::max(f.last, line.seconds);

@@ -207,6 +207,15 @@ LogLine parse_log_line(std::string_view line) {
       while (bracket(scan, out)) {}
   }
   out.message = trimmed(scan.rest());
+  if (Scan again(out.message); again.take("message repeated ")) {
+    const auto times = again.number();
+    if (times && *times > 0 && *times < 1 << 24 && again.take(" times: [") && again.rest().ends_with("]")) {
+      out.repeated = static_cast<int>(*times);
+      Scan inside(trimmed(again.rest().substr(0, again.rest().size() - 1)));
+      while (bracket(inside, out)) {}
+      out.message = trimmed(inside.rest());
+    }
+  }
   return out;
 }
 

@@ -14,6 +14,7 @@ struct LogLine {
   bool kernel = true;        // false: a program's line, also one that a program wrote into /dev/kmsg
   Clock clock = Clock::none;
   double seconds = 0;
+  int repeated = 1;          // "message repeated 9 times: [ ... ]" of rsyslog stands for so many
 };
 
 LogLine parse_log_line(std::string_view line);

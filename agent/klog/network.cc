@@ -50,7 +50,7 @@ Place place_of(std::string_view text) {
       // e1000e: eth0 NIC Link is Down
       Scan ahead = scan;
       const std::string_view word = ahead.until(" :");
-      if (is_interface(word) && (ahead.take(": ") || ahead.take(" "))) {
+      if (is_interface(word) && !contains(word, "_") && word.find_first_of("0123456789") != std::string_view::npos && (ahead.take(": ") || ahead.take(" "))) {
         p.interface = word;
         scan = ahead;
       }

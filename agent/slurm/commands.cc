@@ -76,7 +76,16 @@ std::string Slurm::drain(const std::string& name, const std::string& reason) con
   const NodeRecord now = node(name);
   if (now.drained()) return fmt::format("was drained already (reason: {})", now.reason);
   change({"scontrol", "update", "nodename=" + name, "state=drain", quoted(reason_to_give(now, reason))});
+  if (dry_run_) return "would be drained (dry run): " + reason_to_give(now, reason);
   return now.reason.empty() ? "drained" : fmt::format("drained under the reason that it had: {}", now.reason);
+}
+
+std::string Slurm::undrain(const std::string& name) const {
+  const NodeRecord now = node(name);
+  if (!now.drained()) return "is not drained";
+  if (!now.reason.starts_with(reason_mark)) throw Error(exit_status::found, fmt::format("slurm: node {}: drained by somebody else: {}", name, now.reason));
+  change({"scontrol", "update", "nodename=" + name, "state=resume"});
+  return "in service again";
 }
 
 std::string Slurm::drain_and_down(const std::string& name, const std::string& reason) const {

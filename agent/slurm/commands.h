@@ -12,6 +12,9 @@
 
 namespace mm::agent {
 
+// What every reason of ours begins with.
+inline constexpr std::string_view reason_mark = "mm-agent: ";
+
 class Slurm {
  public:
   // slurm_conf: passed on as SLURM_CONF, unless empty.
@@ -26,6 +29,8 @@ class Slurm {
 
   // The node is drained (reachable and bad). Returns what happened, for a person: "drained", "was drained already (reason: ...)".
   std::string drain(const std::string& node, const std::string& reason) const;
+  // Takes back a drain that an agent made, which its reason tells; throws an Error where it is somebody else's. Returns as drain.
+  std::string undrain(const std::string& node) const;
   // The node is drained, then down (unreachable). Returns as drain.
   std::string drain_and_down(const std::string& node, const std::string& reason) const;
 

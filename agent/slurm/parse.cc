@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 
 #include "common/hostlist.h"
 
@@ -38,7 +39,7 @@ int64_t number(std::string_view text, int64_t otherwise = 0) {
 }
 
 // " Reason=text of any words [root@2026-11-30T09:14:28]", and perhaps more keys behind it. The text is a person's: it may hold anything.
-std::string reason_of(std::string_view line) {
+std::string reason_of(std::string_view line, double& time) {
   const size_t at = line.find(" Reason=");
   if (at == std::string_view::npos) return "";
   std::string_view rest = line.substr(at + 8);
@@ -46,6 +47,9 @@ std::string reason_of(std::string_view line) {
     const std::string_view mark = rest.substr(open + 2);
     const size_t sign = mark.find('@'), close = mark.find(']');
     if (sign == std::string_view::npos || close == std::string_view::npos || sign > close || mark.substr(0, close).find(' ') != std::string_view::npos) continue;
+    tm when = {};
+    when.tm_isdst = -1;
+    if (::strptime(std::string(mark.substr(sign + 1, close - sign - 1)).c_str(), "%Y-%m-%dT%H:%M:%S", &when) != nullptr) time = static_cast<double>(::mktime(&when));
     return std::string(rest.substr(0, open));
   }
   while (!rest.empty() && rest.back() == ' ') rest.remove_suffix(1);
@@ -68,7 +72,7 @@ std::vector<NodeRecord> parse_nodes(std::string_view text) {
     if (node.name.empty()) continue;
     node.address = word(head, "NodeAddr");
     node.port = static_cast<uint16_t>(number(word(head, "Port"), 6818));
-    node.reason = reason_of(line);
+    node.reason = reason_of(line, node.reason_time);
     std::string_view state_text;
     const std::string state = word(head, "State");
     state_text = state;

@@ -17,6 +17,7 @@ struct NodeRecord {
   uint16_t port = 0;
   std::vector<std::string> state;  // "IDLE", "DRAIN", ...: base state and flags
   std::string reason;              // as written, without the "[user@time]" that Slurm adds; empty: none
+  double reason_time = 0;          // seconds since 1970; 0: not known
 
   bool has(std::string_view flag) const;
   bool drained() const { return has("DRAIN") || has("DRAINING") || has("DRAINED") || has("FAIL"); }

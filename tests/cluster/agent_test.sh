@@ -12,13 +12,16 @@ mini=$here/mini-slurm
 export MINI_SLURM_NAME=agent-$$
 
 if [ "$(id -u)" != 0 ]; then test_case "agent"; skip "needs root"; finish; fi
-for program in mm-agentd mm-agent spank_mm_train.so; do
+for program in mm-agentd mm-agent spank_mm_train.so tests/libnvidia-ml.so.1; do
   [ -e "$BUILD/$program" ] || { echo "agent_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
 done
 stage=$(mktemp -d /tmp/agent-stage.XXXXXX)
 at_end rm -rf "$stage"
 mkdir "$stage/bin"
 cp "$BUILD"/mm-agentd "$BUILD"/mm-agent "$BUILD"/spank_mm_train.so "$here/lib/agent_talk.py" "$stage/bin/"
+cp "$BUILD/tests/libnvidia-ml.so.1" "$stage/"
+# Each node's GPUs are those of a file.
+export FAKE_NVML="$stage/gpus-%n" LD_LIBRARY_PATH="$stage${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 at_end "$mini" down
 "$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" || exit 1
 eval "$("$mini" env)"
@@ -66,7 +69,7 @@ for j in json.load(sys.stdin)['jobs']:
 all_registered() { local k; for k in 1 2 3 4; do [ "$(ranks_on node$k | awk '$3 > 5' | wc -l)" = 2 ] || return 1; done; }
 pid_of() { ranks_on "$1" | awk -v r="$2" '$1 == r { print $2 }'; }
 all_pids() { local k; for k in 1 2 3 4; do ranks_on "node$k" | awk '{print $2}'; done; }
-gone() { local p; for p; do [ ! -e "/proc/$p" ] || grep -q '^State:.Z' "/proc/$p/status" || return 1; done; }
+gone() { local p; for p; do [ ! -e "/proc/$p" ] || grep -qs '^State:.Z' "/proc/$p/status" || [ ! -e "/proc/$p" ] || return 1; done; }
 job_state() { scontrol show job -o "$1" | grep -o 'JobState=[^ ]*' | cut -d= -f2; }
 has_job_state() { [ "$(job_state "$1")" = "$2" ]; }
 # watch_for NODE SECONDS PATTERN, in the background until `watched`.
@@ -78,7 +81,13 @@ watch_for() {
 watching() { ls -l "/proc/$watcher/fd" 2>/dev/null | grep -q socket && sleep 0.3; }
 watched() { wait "$watcher" || fail "no such event: $(cat watch.log)"; }
 # Slurm 22.05 may count a node as busy for ever that a job of whole nodes lost before it was cancelled; reconfigure counts anew.
-restore() { "$mini" heal 2>/dev/null; scontrol reconfigure; wait_until 20 agents_up; }
+restore() {
+  local k
+  "$mini" heal 2>/dev/null
+  for k in 1 2 3 4; do agent "node$k" clear >/dev/null 2>&1; done
+  scontrol reconfigure
+  wait_until 20 agents_up
+}
 
 # ---------------------------------------------------------------- cases
 looks_fine() {
@@ -343,7 +352,109 @@ id=1"
 refused() { agent node2 status --json | grep -o '"refused":[0-9]*' | cut -d: -f2; }
 refused_more() { [ "$(refused)" -ge $(($1 + $2)) ]; }
 
-for c in ${MM_AGENT_CASES:-looks_fine nic_down admin_reason silent batch_node hang kill_step lost_exit agent_restart quiet_faults slurmd_killed forged}; do
+# kernel NODE MESSAGE: a line of the node's kernel log, of now.
+kernel() { printf '[%12.6f] %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$2" >>"$MINI_SLURM_DIR/kernel-$1.log"; }
+has_event() { events "$1" | grep -q "$2"; }
+
+kernel_log() {
+  test_case "the kernel log: an Xid drains the node with its line, and jobs leave it; a program's mistake and a harmless line do nothing"
+  submit || return
+  watch_for node1 15 'CLASS=gpu.*NODE=node3'
+  kernel node2 'mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 268269): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5), syndrome (0x305684), err(-22)'
+  kernel node2 'NVRM: Xid (PCI:0000:41:00): 31, pid=79749, name=python3, Ch 0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS'
+  kernel node3 'NVRM: Xid (PCI:0000:41:00): 79, pid=77, name=python3, GPU has fallen off the bus.'
+  watched
+  expect_match 'ACTION=drain.*CODE=79.*DEVICE=0000:41:00.0' "$(cat watch.log)"
+  wait_until 10 has_state node3 DRAIN
+  expect_match '^mm-agent: gpu 0000:41:00.0 NVRM: Xid .*79.*\(incident [0-9]+\)$' "$(reason node3)"
+  wait_until 5 has_event node2 '"class":"app".*"code":"31"'
+  expect_match 'WHY_node3=gpu 0000:41:00.0 79' "$(user_ask node1 VERB=probe 'NODES=node[1-4]')"
+  expect_status 1 agent node3 check --last
+  expect_match '"class":"gpu","code":"79"' "$(agent node3 history --json)"
+  kernel node3 'NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)'
+  expect_match 'OK=0' "$(user_ask node3 VERB=clear)"
+  untouched node1 node2 node4
+  restore
+
+  test_case "clear: takes back the agent's own drain, and nobody else's"
+  scontrol update nodename=node4 state=drain reason='admin: do not touch'
+  expect_status 1 agent node4 clear
+  expect_eq 'admin: do not touch' "$(reason node4)"
+  scontrol update nodename=node4 state=resume
+  kernel node4 'NVRM: Xid (PCI:0000:41:00): 95, pid=1, name=python3, Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No'
+  wait_until 10 has_state node4 DRAIN
+  expect_ok agent node4 clear
+  wait_until 5 undrained node4
+  expect_eq '[]' "$(agent node4 status --json | grep -o '"incidents":\[\]' | cut -d: -f2)"
+}
+undrained() { [[ $(state "$1") != *DRAIN* ]]; }
+
+gpu_probe() {
+  test_case "NVML: a GPU that is lost drains its node; when a call hangs, that is told and the agent goes on"
+  printf '0000:1b:00.0 temperature=40\n0000:43:00.0 temperature=41\n' >"$stage/gpus-node2"
+  cp "$stage/gpus-node2" "$stage/gpus-node3"
+  agent_again node2
+  agent_again node3
+  wait_until 15 gpus_known node2
+  wait_until 15 gpus_known node3
+  echo '0000:1b:00.0 temperature=40' >"$stage/gpus-node2"
+  echo '0000:1b:00.0 hang=clocks' >"$stage/gpus-node3"
+  wait_until 20 has_state node2 DRAIN
+  expect_match '^mm-agent: gpu 0000:43:00.0 has disappeared' "$(reason node2)"
+  wait_until 40 has_event node3 'probe gpu has not come back within'
+  expect_match 'GPU 0000:1b:00.0: clocks' "$(events node3)"
+  expect_ok agent_up node3
+  untouched node3
+  "$mini" exec node2 python3 -c 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:9440/metrics", timeout=5).read().decode())' >metrics.txt
+  expect_match 'mm_gpu_temperature_celsius.gpu="0000:1b:00.0". 40' "$(cat metrics.txt)"
+  expect_match 'mm_node_fit 0' "$(cat metrics.txt)"
+  rm "$stage"/gpus-*
+  agent_again node2
+  agent_again node3
+  restore
+}
+agent_again() { "$mini" agent "$1" kill; "$mini" agent "$1" start; wait_until 10 agent_up "$1" || wait_until 1 agent "$1" status; }
+gpus_known() { "$mini" exec "$1" python3 -c 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:9440/metrics", timeout=5).read().decode())' 2>/dev/null | grep -q '^mm_gpus 2'; }
+
+brake() {
+  test_case "the brake: no more nodes than the share are drained within an hour; their incidents are told all the same"
+  local k drained=0
+  for k in 1 2 3 4; do kernel "node$k" 'NVRM: Xid (PCI:0000:41:00): 48, pid=1, name=python3, DBE (double bit error) ECC Error'; done
+  wait_until 15 all_decided
+  for k in 1 2 3 4; do
+    if has_state "node$k" DRAIN; then drained=$((drained + 1)); fi
+    has_event "node$k" '"code":"48"' || fail "node$k has not told its incident"
+  done
+  expect_eq 2 "$drained" "drained nodes, of 4 at a share of 0.3"
+  for k in 1 2 3 4; do agent "node$k" clear >/dev/null; done
+  restore
+}
+all_decided() { local k; for k in 1 2 3 4; do has_event "node$k" '"evidence":\["node node[1-4]: drained\|is not drained: brake' || return 1; done; }
+
+reload() {
+  test_case "SIGHUP: the configuration is read again; one with a mistake changes nothing"
+  local conf=$MINI_SLURM_DIR/mm-train.conf pid
+  pid=$(agent_pid node1)
+  cp "$conf" conf.before
+  sed -i 's/^\[network\]/dry_run = true\n[network]/' "$conf"
+  kill -HUP "$pid"
+  wait_until 5 is_dry node1
+  echo 'nonsense = 1' >>"$conf"
+  kill -HUP "$pid"
+  wait_until 5 grep -q 'the configuration before stays' "$MINI_SLURM_DIR/log/agent-node1"
+  kernel node1 'NVRM: Xid (PCI:0000:41:00): 64, pid=1, name=x, Failed to persist row remap table'
+  wait_until 10 has_event node1 'would be drained'
+  expect_eq "" "$(reason node1)"
+  cp conf.before "$conf"
+  kill -HUP "$pid"
+  wait_until 5 is_wet node1
+  agent node1 clear >/dev/null
+  restore
+}
+is_dry() { agent "$1" status --json | grep -q '"dry_run":true'; }
+is_wet() { agent "$1" status --json | grep -q '"dry_run":false'; }
+
+for c in ${MM_AGENT_CASES:-looks_fine nic_down admin_reason silent batch_node hang kill_step lost_exit agent_restart quiet_faults slurmd_killed forged kernel_log gpu_probe brake reload}; do
   "$c"
 done
 finish

@@ -99,13 +99,15 @@ write_node_lines() {
 
 # What mm-train itself reads.
 write_site_configuration() {
-  local interfaces='"eth1"'
-  # Loopback nodes have no NICs of their own.
-  [ "$mode" = netns ] || interfaces=''
+  local interfaces='"eth1"' metrics=127.0.0.1:9440
+  # Loopback nodes have no NICs and no addresses of their own.
+  [ "$mode" = netns ] || interfaces='' metrics=''
   cat >"$dir/mm-train.conf" <<END
 [agent]
 run_dir = "$dir/run"
 state_dir = "$dir/agent"
+kernel_log = "$dir/kernel-%n.log"
+metrics = "$metrics"
 
 [network]
 training_interfaces = [$interfaces]

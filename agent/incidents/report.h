@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a probe, or the kernel log, says of one part of this node. The desk (daemon/desk.h) makes incidents of reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/klog/types.h"
+
+namespace mm::agent {
+
+struct Report {
+  Part part = Part::node;
+  std::string code, device;
+  Severity severity = Severity::warning;
+  Action action = Action::alert;
+  int64_t count = 1;
+  std::vector<std::string> evidence;
+  std::string job;  // where it is about one
+};
+
+}  // namespace mm::agent

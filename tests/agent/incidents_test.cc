@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "agent/incidents/history.h"
+#include "agent/incidents/rates.h"
+#include "agent/probes/kernel_log.h"
+
+namespace mm::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Rates, PoissonAgainstTheSum) {
+  for (const double mean : {0.01, 0.5, 3.0, 20.0})
+    for (int n = static_cast<int>(mean) + 2; n < mean + 40; n += 3) {
+      double p = 0;
+      for (int k = n; k < n + 400; ++k) p += std::exp(-mean + k * std::log(mean) - std::lgamma(k + 1));
+      EXPECT_NEAR(poisson_surprise(n, mean), -std::log10(p), 0.35) << n << " of " << mean;
+      EXPECT_LE(poisson_surprise(n, mean), -std::log10(p) + 1e-9) << "never more surprised than is right";
+    }
+  EXPECT_EQ(poisson_surprise(0, 1), 0);
+  EXPECT_EQ(poisson_surprise(2, 3), 0);
+}
+
+TEST(Rates, SteadyErrorsAreNoNewsAndAChangeIs) {
+  std::mt19937 random(1);
+  int false_alarms = 0, found = 0;
+  for (int device = 0; device < 50; ++device) {
+    RateWatch watch;
+    const std::string name = std::to_string(device);
+    std::poisson_distribution<int> usual(device % 5), worse(10 + 5 * (device % 5));
+    for (int minute = 0; minute < 1500; ++minute) {
+      watch.add(name, "ecc", usual(random), 60);
+      false_alarms += minute > 30 && !watch.changes().empty();
+    }
+    for (int minute = 0; minute < 8; ++minute) watch.add(name, "ecc", worse(random), 60);
+    found += !watch.changes().empty();
+  }
+  EXPECT_EQ(false_alarms, 0);
+  EXPECT_GE(found, 48);
+}
+
+TEST(Rates, ALoneBurstIsNoChange) {
+  RateWatch watch;
+  for (int minute = 0; minute < 100; ++minute) watch.add("a", "ecc", 0, 60);
+  watch.add("a", "ecc", 1000, 60);
+  for (int minute = 0; minute < 20; ++minute) {
+    EXPECT_TRUE(watch.changes().empty());
+    watch.add("a", "ecc", 0, 60);
+  }
+}
+
+class Folder : public testing::Test {
+ protected:
+  Folder() { fs::create_directories(path_); }
+  ~Folder() override { fs::remove_all(path_); }
+  // Runs the loop until each of the conditions, in order, was true (what follows it is done then), or fails after ten seconds. A loop runs once.
+  using Stage = std::pair<std::function<bool()>, std::function<void()>>;
+  void run_stages(Loop& loop, const std::vector<Stage>& stages) {
+    Timer poll(loop);
+    bool late = false;
+    size_t at = 0;
+    poll.repeat(milliseconds(5), [&] {
+      while (at < stages.size() && stages[at].first()) stages[at++].second();
+      if (at == stages.size()) loop.stop();
+    });
+    loop.after(milliseconds(10000), [&] {
+      late = true;
+      loop.stop();
+    });
+    loop.run();
+    EXPECT_FALSE(late) << "at stage " << at;
+  }
+  void run_until(Loop& loop, const std::function<bool()>& done) {
+    run_stages(loop, {{done, [] {}}});
+  }
+  std::string path_ = testing::TempDir() + "incidents-" + std::to_string(::getpid());
+};
+using HistoryTest = Folder;
+using KernelLogTest = Folder;
+
+Incident incident(int64_t id, double time, const std::string& kind, const std::string& action) {
+  Incident i;
+  i.id = id;
+  i.time = time;
+  i.kind = kind;
+  i.device = kind == "gpu" ? "0000:1b:00.0" : "";
+  i.code = "79";
+  i.severity = "fatal";
+  i.action = action;
+  i.node = "n1";
+  i.evidence = {"first 'line'", "second"};
+  return i;
+}
+
+TEST_F(HistoryTest, KeepsAnswersAndCounts) {
+  for (int round = 0; round < 2; ++round) {
+    Loop loop;
+    History history(loop, path_, "n1");
+    if (round == 0) {
+      history.add(incident(1, 1000, "gpu", "drain"));
+      history.add(incident(2, 2000, "gpu", "restart"));
+      history.add(incident(3, 3000, "app", "alert"));
+      history.add(incident(4, 4000, "memory", "drain"));
+    } else {
+      // A second agent finds them.
+    }
+    std::string json, parts;
+    int count = -1;
+    history.ask(1500, "", 10, [&](const std::string& text) { json = text; });
+    history.count_hardware(0, [&](int n, const std::string& what) { count = n, parts = what; });
+    run_until(loop, [&] { return count >= 0 && !json.empty(); });
+    const auto all = nlohmann::json::parse(json);
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_EQ(all[0]["id"], 4);
+    EXPECT_EQ(all[2]["device"], "0000:1b:00.0");
+    EXPECT_EQ(all[2]["evidence"], (std::vector<std::string>{"first 'line'", "second"}));
+    EXPECT_EQ(count, 3);
+    EXPECT_EQ(parts, "gpu 0000:1b:00.0 2 times, memory  1 times");
+  }
+}
+
+TEST_F(HistoryTest, ADamagedDatabaseIsPutAside) {
+  std::ofstream(path_ + "/history-n1.db") << std::string(8192, 'x');
+  Loop loop;
+  History history(loop, path_, "n1");
+  history.add(incident(1, 1000, "gpu", "drain"));
+  std::string json;
+  history.ask(0, "", 10, [&](const std::string& text) { json = text; });
+  run_until(loop, [&] { return !json.empty(); });
+  EXPECT_EQ(nlohmann::json::parse(json).size(), 1u);
+  EXPECT_TRUE(fs::exists(path_ + "/history-n1.db.bad"));
+}
+
+TEST_F(KernelLogTest, FollowsAFileThroughRotationAndRestart) {
+  const std::string file = path_ + "/log";
+  std::vector<std::string> lines;
+  Loop loop;
+  const KernelLog::Handlers handlers = {[&](std::string_view line) { lines.emplace_back(line); }, [] {}};
+  std::string position;
+  {
+    KernelLog log(loop, file, "", handlers);  // it is not there yet
+    std::ofstream(file) << "one\ntwo\nthr";
+    run_until(loop, [&] { return lines.size() == 2; });
+  }
+  {
+    Loop second;
+    lines.clear();
+    KernelLog log(second, file, "", handlers);
+    run_stages(second, {{[&] { return lines.size() == 2; }, [&] { std::ofstream(file, std::ios::app) << "ee\n"; }},
+                        {[&] { return lines.size() == 3; },
+                         [&] {
+                           fs::rename(file, file + ".1");
+                           std::ofstream(file + ".1", std::ios::app) << "late\n";
+                           std::ofstream(file) << "new\n";
+                         }},
+                        {[&] { return lines.size() == 5; }, [] {}}});
+    EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "three", "late", "new"}));
+    position = log.position();
+  }
+  std::ofstream(file, std::ios::app) << "after\n";
+  Loop third;
+  lines.clear();
+  KernelLog log(third, file, position, handlers);
+  run_until(third, [&] { return !lines.empty(); });
+  EXPECT_EQ(lines, std::vector<std::string>{"after"});
+}
+
+}  // namespace
+}  // namespace mm::agent
