@@ -67,6 +67,7 @@ MadeSample make_sample(const Dataset& dataset, int64_t id, const SequenceRule& r
   const int images = static_cast<int>(parts.images.size());
   if (parts.text == nullptr && parts.json == nullptr) throw Unusable("no caption: neither txt nor json");
   if (parts.text != nullptr && images == 0) throw Unusable("no picture");
+  if (rule.positions_per_image == 0 && images != 1) throw Unusable(std::to_string(images) + " pictures where a pair has one");
 
   MadeSample made;
   made.sample.key = dataset.key(id);

@@ -26,7 +26,7 @@ struct Sample {
 // How sequences are made for a model.
 struct SequenceRule {
   int image_size = 0;           // pictures are made image_size x image_size
-  int positions_per_image = 0;  // tokens that one image takes
+  int positions_per_image = 0;  // tokens that one image takes; 0: samples are pairs of a picture and a text without it
   int32_t image_token = 3;
   int64_t max_length = 0;  // 0: no limit
   int64_t vocabulary = 0;  // ids must be below it

@@ -5,6 +5,7 @@
 
 #include "trainer/loop/agree.h"
 #include "trainer/loop/labels.h"
+#include "trainer/model/dual_tower.h"
 #include "trainer/parallel/share_batch.h"
 
 namespace mm::loop {
@@ -27,18 +28,19 @@ void Batches::read(int64_t step) {
   batches_.resize(static_cast<size_t>(pieces));
   if (!stream_) return;
   const std::vector<data::Sample> samples = stream_->next(step);
-  share_ = {trained_labels(samples), 0, stream_->counters().rejected};
+  share_ = {setup_.pairs ? share : trained_labels(samples), 0, stream_->counters().rejected};
   for (const data::Sample& s : samples) share_.images += static_cast<int64_t>(s.images.size());
   for (int k = 0; k < pieces; ++k) {
     const comm::Range piece = comm::part_of(share, k, pieces);
-    model::pack(setup_.config,
-                std::span(samples).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size())),
-                batches_[static_cast<size_t>(k)]);
+    const auto some = std::span(samples).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size()));
+    model::MicroBatch& batch = batches_[static_cast<size_t>(k)];
+    setup_.pairs ? model::pack_pairs(*setup_.pairs, some, batch) : model::pack(setup_.config, some, batch);
   }
 }
 
 void Batches::hand_out() {
-  for (model::MicroBatch& batch : batches_) parallel::share_batch(mesh_, batch);
+  const parallel::Pixels pixels = setup_.pairs ? parallel::Pixels::whole : parallel::Pixels::dealt;
+  for (model::MicroBatch& batch : batches_) parallel::share_batch(mesh_, batch, pixels);
 }
 
 }  // namespace mm::loop

@@ -23,7 +23,8 @@ class Batches {
   void read(int64_t step);
   // Of the share that was read, 0 on ranks that do not read.
   struct Share {
-    int64_t tokens = 0, images = 0, rejected = 0;
+    int64_t tokens = 0;  // what the loss is divided by: trained labels, or pairs
+    int64_t images = 0, rejected = 0;
   };
   const Share& share() const { return share_; }
   // Collective over the replica: gives every rank the micro-batches, ceil(share / micro_batch) of them, the same number in every

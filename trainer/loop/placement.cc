@@ -11,6 +11,7 @@ std::vector<model::Chunk> chunks_of(const Setup& setup) {
 }
 
 model::Placement placement(const Setup& setup) {
+  if (setup.pairs) return {.tp = setup.layout.tp, .tp_rank = setup.at.tp};
   const model::VlmConfig& config = setup.config;
   std::set<int> layers;
   bool embeds = false, heads = false;

@@ -33,11 +33,17 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
   setup.layout = job_layout(setup.job, ranks);
   setup.at = setup.layout.coordinates(rank);
   const std::string& folder = setup.job.model.path;
-  setup.config = model::load_config(folder);
+  if (model::is_dual_tower(folder))
+    setup.pairs = model::load_dual_tower_config(folder);
+  else
+    setup.config = model::load_config(folder);
+  if (setup.pairs && (setup.layout.pp > 1 || setup.layout.cp > 1))
+    throw usage_error(fmt::format("{}: a contrastive model is trained with tp, dp and zero alone, and the job asks for pp {} and cp {}",
+                                  setup.job.file, setup.layout.pp, setup.layout.cp));
   setup.config_text = read_file(folder + "/config.json");
   const std::string preprocessor = folder + "/preprocessor_config.json";
   if (::access(preprocessor.c_str(), R_OK) == 0) setup.preprocessor_text = read_file(preprocessor);
-  setup.specs = model::param_specs(setup.config);
+  setup.specs = setup.pairs ? model::param_specs(*setup.pairs) : model::param_specs(setup.config);
   std::ranges::sort(setup.specs, {}, &model::ParamSpec::name);
   model::freeze(setup.specs, setup.job.model.freeze);
   model::scale_learning_rates(setup.specs, setup.job.optim.lr_scale);
@@ -56,7 +62,8 @@ data::StreamOptions stream_options(const Setup& setup) {
   options.rank = setup.at.dp;
   options.ranks = setup.layout.dp;
   options.threads = setup.job.data.threads;
-  options.rule = setup.config.sequence_rule(setup.job.data.max_length);
+  options.rule = setup.pairs ? setup.pairs->sequence_rule(setup.job.data.max_length)
+                             : setup.config.sequence_rule(setup.job.data.max_length);
   return options;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "common/layout.h"
 #include "trainer/data/stream.h"
 #include "trainer/model/config.h"
+#include "trainer/model/dual_tower_config.h"
 #include "trainer/model/param.h"
 
 namespace mm::loop {
@@ -27,7 +29,8 @@ struct Setup {
   Job job;
   Layout layout;
   Coordinates at;  // of this rank
-  model::VlmConfig config;
+  model::VlmConfig config;                     // of a vision-language model
+  std::optional<model::DualTowerConfig> pairs;  // of a contrastive model, in its place
   std::string config_text, preprocessor_text;  // of the model's folder; the second may be empty
   std::vector<model::ParamSpec> specs;         // sorted by name, frozen ones marked
 };

@@ -57,10 +57,7 @@ Trainer<T>::Trainer(const Setup& setup, const TrainOptions& options, comm::Comm&
       sharded_(
           params_, [this](model::Holders holders) -> comm::Comm& { return group_of(mesh_, holders); },
           setup.job.parallel.zero, adamw_options(setup.job)),
-      stage_(setup.config, chunks_of(setup), params_, pool_,
-             model::StageGroups{mesh_.tp.get(), mesh_.cp.get(), mesh_.encoder_share.get()},
-             model::StageOptions{setup.job.parallel.recompute == "full", {setup.job.optim.label_smoothing, setup.job.optim.z_loss}}),
-      pipeline_(mesh_, stage_, sharded_, schedule_kind(setup.job), mm::pipeline(setup.job).chunks),
+      passes_(make_passes(setup, mesh_, params_, sharded_, pool_)),
       folder_(setup.job.run.dir, false) {}
 
 template <class T>
@@ -175,7 +172,7 @@ template <class T>
 typename Trainer<T>::Sums Trainer<T>::accumulate(const Counts& counts) {
   batches_.hand_out();
   sharded_.begin_step();
-  const double loss = counts.tokens > 0 ? pipeline_.run(batches_.micro_batches(), 1 / counts.tokens) : 0;
+  const double loss = counts.tokens > 0 ? passes_->run(batches_.micro_batches(), 1 / counts.tokens) : 0;
   sharded_.finish_gradients();
   const std::vector<double> sums = world_.all_reduce({loss, sharded_.sum_of_squares(pool_)});
   return {sums[0], sums[1]};
@@ -187,7 +184,7 @@ template <class T>
 std::string Trainer<T>::bad_numbers(int64_t step, const Counts& counts) {
   sharded_.set_inspecting(true);
   sharded_.begin_step();
-  const double loss = pipeline_.run(batches_.micro_batches(), 1 / counts.tokens);
+  const double loss = passes_->run(batches_.micro_batches(), 1 / counts.tokens);
   const std::optional<std::string> tensor = sharded_.first_bad();
   sharded_.set_inspecting(false);
   std::string mine;

@@ -17,10 +17,9 @@
 #include "trainer/comm/comm.h"
 #include "trainer/loop/batches.h"
 #include "trainer/loop/metrics.h"
-#include "trainer/loop/pipeline.h"
+#include "trainer/loop/passes.h"
 #include "trainer/loop/progress.h"
 #include "trainer/loop/setup.h"
-#include "trainer/model/stage.h"
 #include "trainer/optim/sharded.h"
 #include "trainer/parallel/mesh.h"
 
@@ -68,8 +67,7 @@ class Trainer {
   Batches batches_;
   model::ParamStore<T> params_;
   optim::Sharded<T> sharded_;
-  model::Stage<T> stage_;
-  Pipeline<T> pipeline_;
+  std::unique_ptr<Passes<T>> passes_;
   checkpoint::RunFolder folder_;
   int64_t first_step_ = 0, saved_step_ = 0;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();

@@ -31,9 +31,15 @@ void deal_pixels(comm::Comm& tower, model::MicroBatch& batch) {
   batch.first_picture = own.begin;
 }
 
+// The same to all.
+void copy_pixels(comm::Comm& tower, model::MicroBatch& batch) {
+  batch.pixels.resize(static_cast<size_t>(batch.images * batch.picture_bytes));
+  tower.broadcast(batch.pixels.data(), static_cast<int64_t>(batch.pixels.size()), 0);
+}
+
 }  // namespace
 
-void share_batch(const Mesh& mesh, model::MicroBatch& batch) {
+void share_batch(const Mesh& mesh, model::MicroBatch& batch, Pixels pixels) {
   comm::Comm& replica = *mesh.replica;
   if (replica.size() == 1) return;
   std::array<int64_t, 6> sizes{};
@@ -59,7 +65,7 @@ void share_batch(const Mesh& mesh, model::MicroBatch& batch) {
   std::array<comm::Pending, 5> parts{begin_broadcast(replica, batch.starts), begin_broadcast(replica, batch.ids),
                                      begin_broadcast(replica, batch.image_rows), begin_broadcast(replica, batch.label_rows),
                                      begin_broadcast(replica, batch.labels)};
-  if (mesh.encoder_share) deal_pixels(*mesh.encoder_share, batch);
+  if (mesh.encoder_share) (pixels == Pixels::dealt ? deal_pixels : copy_pixels)(*mesh.encoder_share, batch);
   for (comm::Pending& part : parts) part.wait();
 }
 

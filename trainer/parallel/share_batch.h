@@ -7,8 +7,10 @@
 
 namespace mm::parallel {
 
-// Collective over mesh.replica, whose rank 0 has the whole micro-batch. Afterwards every rank has it, and its pixels lie on the
-// ranks of the first stage, dealt out by part_of(images, ranks of encoder_share); the others have none. Memory is used again.
-void share_batch(const Mesh& mesh, model::MicroBatch& batch);
+// Collective over mesh.replica, whose rank 0 has the whole micro-batch. Afterwards every rank has it. Its pixels lie on the ranks
+// of the first stage: dealt out by part_of(images, ranks of encoder_share), or on all of them the whole, where these cut the
+// tower itself; the others have none. Memory is used again.
+enum class Pixels { dealt, whole };
+void share_batch(const Mesh& mesh, model::MicroBatch& batch, Pixels pixels = Pixels::dealt);
 
 }  // namespace mm::parallel

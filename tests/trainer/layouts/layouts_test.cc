@@ -13,9 +13,10 @@
 #include "common/error.h"
 #include "tests/trainer/make_fixture.h"
 #include "trainer/interop/safetensors.h"
-#include "trainer/loop/agree.h"
+#include "trainer/loop/tensors.h"
 #include "trainer/loop/train.h"
-#include "trainer/loop/trained_model.h"
+#include "trainer/model/dual_tower_config.h"
+#include "trainer/model/vlm.h"
 
 namespace mm::loop {
 namespace {
@@ -49,6 +50,7 @@ class Layouts : public testing::Test {
     folder_ = new fs::path(fs::temp_directory_path() / fmt::format("mm-layouts-{}", ::getpid()));
     fs::create_directories(*folder_);
     for (const std::string& preset : fixture::presets()) fixture::write_model(at("model-" + preset), preset);
+    fixture::write_model(at("model-pairs"), "pairs");
     fixture::write_shards(at("data"), 64, 4, 32);
   }
   static void TearDownTestSuite() {
@@ -116,10 +118,18 @@ class Layouts : public testing::Test {
       read.read(name, (out[name] = std::vector<double>(static_cast<size_t>(info.elements()))).data());
     return out;
   }
-  static Tensors trained(const std::string& dir) {
+  // The parameters of the newest checkpoint.
+  static Tensors trained(const std::string& preset, const std::string& dir) {
+    const std::string folder = at("model-" + preset);
+    model::ParamStore<double> store(model::is_dual_tower(folder) ? model::param_specs(model::load_dual_tower_config(folder))
+                                                                 : model::param_specs(model::load_config(folder)));
+    checkpoint::SelfGroup self;
+    checkpoint::RunFolder(at(dir), false).load_newest(self, [&](int64_t, const checkpoint::Facts&) {
+      std::vector<checkpoint::View> views;
+      for (const model::Run& run : store.runs()) add_views(store, run, {0, run.size}, "param", store.values() + run.value_at, views);
+      return views;
+    });
     Tensors out;
-    const TrainedModel model = load_trained(at(dir));
-    auto& store = *std::get<std::unique_ptr<model::ParamStore<double>>>(model.params);
     for (size_t i = 0; i < store.specs().size(); ++i)
       out[store.specs()[i].name].assign(store.value(i), store.value(i) + store.local()[i].size);
     return out;
@@ -150,7 +160,7 @@ class Layouts : public testing::Test {
       ASSERT_TRUE(run(preset, {}, one + "-g", set, at(one + ".safetensors")));
     }
     const std::vector<Step> expected = steps(one);
-    const Tensors gradients = tensors_of(at(one + ".safetensors")), values = trained(one);
+    const Tensors gradients = tensors_of(at(one + ".safetensors")), values = trained(preset, one);
     double worst = 0;
     for (const Case& c : cases) {
       const std::string file = at("g.safetensors");
@@ -164,7 +174,7 @@ class Layouts : public testing::Test {
         EXPECT_EQ(got[i].tokens, expected[i].tokens);
         worst = std::max({worst, std::abs(got[i].loss / expected[i].loss - 1), std::abs(got[i].grad_norm / expected[i].grad_norm - 1)});
       }
-      expect_close(values, trained("run"), 1e-9, 1e-14, preset + " " + c.name() + " value");
+      expect_close(values, trained(preset, "run"), 1e-9, 1e-14, preset + " " + c.name() + " value");
       fs::remove_all(at("run"));
       fs::remove_all(at("g"));
     }
@@ -202,6 +212,10 @@ const std::vector<Case> pairwise = {{2, 2, 2, 1, 0, 1}, {1, 2, 1, 4, 1, 1}, {2, 
 
 TEST_F(Layouts, PairsOfAllDimensionsHoldForTwentySteps) {
   expect_equals_one_rank("tiny", pairwise, 20);
+}
+
+TEST_F(Layouts, ContrastiveModelsEqualOneRank) {
+  expect_equals_one_rank("pairs", {{4, 1, 1, 1, 0}, {2, 2, 1, 1, 1}, {1, 4, 1, 1, 2}, {2, 2, 1, 1, 3, 1, true}, {8, 1, 1, 1, 1}}, 5);
 }
 
 TEST_F(Layouts, OtherModelsEqualOneRank) {
