@@ -10,7 +10,7 @@
 # names from the table in tools/packages.mk. Flags for one source: $(BUILD)/obj/PATH.o: CXXFLAGS += ...
 #
 #   make               build everything             make check      unit tests, man pages, tests on a private Slurm
-#   make demo          train on a private Slurm     make bench      ratios against peers and limits
+#   make demo          train on a private Slurm     make bench-PART ratios against peers and limits
 #   make deps          install the packages         make install    DESTDIR= PREFIX= SYSCONFDIR=
 #   make SAN=address,undefined | SAN=thread         builds in build-SAN/
 #   make format        clang-format                 make lint-man   mandoc on every page
