@@ -137,6 +137,8 @@ void Classifier::take(Sighting s, const LogLine& line, std::string_view raw) {
     f->first = f->last = line.seconds;
   }
   const uint64_t number = f->number;
+  if (f->count == 0 && f->known.empty()) s.count = std::max(s.count, 1);
+  if (s.code == "mce_corrected" && f->code == "edac_ce") s.count = 0;
   note(*f, s, line, raw);
   if (s.xid != 0) absorb_effects(*f, line);
   changed_.push_back(number);
@@ -148,8 +150,15 @@ Finding* Classifier::home(const Sighting& s, const LogLine& line) {
   for (auto f = findings_.rbegin(); f != findings_.rend(); ++f) {
     if (f->earlier_boot) continue;
     if (f->family == s.family) return &*f;
+    // "Machine check events logged", and the driver that says which DIMM it was.
+    if (s.code == "mce_corrected" && f->family.starts_with("memory/corrected/") && near(*f, line, link_window)) return &*f;
+    if (s.code == "edac_ce" && f->family == "memory/corrected" && near(*f, line, link_window)) {
+      f->family = s.family;
+      f->count = 0;
+      return &*f;
+    }
     // The PCIe errors of a GPU that has fallen off the bus, and a start that fails without saying of which GPU.
-    if (f->xid == 79 && s.family == "aer/" + f->device && near(*f, line, effect_window)) return &*f;
+    if (f->xid == 79 && (s.family == "aer/" + f->device || s.family == "pcie/" + f->device) && near(*f, line, effect_window)) return &*f;
     if (s.part == Part::gpu && s.device.empty() && s.xid == 0 && f->part == Part::gpu && (f->xid == 79 || f->code == "rm_init_failed") && near(*f, line, effect_window)) return &*f;
     if (s.code == "rm_init_failed" && f->xid == 79 && on_device(*f, s.device)) return &*f;
   }

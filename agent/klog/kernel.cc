@@ -59,6 +59,8 @@ void match_kernel(const LogLine& line, LogContext& context, const See& see) {
     return;
   }
   if (match_lockup(text, see) || match_hung_task(text, see)) return;
+  // BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 37s!
+  if (text.starts_with("BUG: workqueue lockup")) return see(node("workqueue_lockup", Severity::warning, Action::alert));
   // rcu: INFO: rcu_sched self-detected stall on CPU
   // rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
   // rcu: INFO: rcu_sched detected expedited stalls on CPUs/tasks: { 3-... }

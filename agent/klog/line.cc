@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 12> months = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 constexpr double day = 86400;
+constexpr size_t most_prefix = 100;
 
 // Days since a fixed date, by the usual count of leap years; without a year a leap year is taken, so that 29 February is a day.
 double days_of(int64_t year, int64_t month, int64_t date) {
@@ -203,7 +204,11 @@ LogLine parse_log_line(std::string_view line) {
     bool sender_follows = true;
     const bool dated = iso_date(scan, out, sender_follows) || syslog_date(scan, out);
     const bool sent = sender(scan, out, dated && sender_follows);
-    if (dated || sent)
+    if (!dated && !sent) {
+      // A date in another language, or a file's name in front: what is the kernel's says so.
+      if (const size_t mark = scan.rest().find(" kernel: "); mark < most_prefix) scan = Scan(scan.rest().substr(mark + 9));
+    }
+    if (dated || sent || scan.rest().starts_with("["))
       while (bracket(scan, out)) {}
   }
   out.message = trimmed(scan.rest());

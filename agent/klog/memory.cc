@@ -137,7 +137,7 @@ bool match_edac(std::string_view text, const See& see) {
   s.count = n ? static_cast<int>(std::min<int64_t>(*n, 1 << 20)) : 1;
   std::string label;
   if (Scan quoted(scan.rest()); quoted.skip_past("label \"")) label = std::string(quoted.until("\""));
-  else if (Scan on(scan.rest()); on.skip_past(" on ")) label = std::string(on.until(" ("));
+  else if (Scan on(scan.rest()); on.take("on ") || on.skip_past(" on ")) label = std::string(on.until(" ("));
   if (!label.empty()) s.facts.emplace_back("dimm", label);
   // Each DIMM has a rate of its own.
   if (ce) s.family = "memory/corrected/" + label;
@@ -149,7 +149,7 @@ bool match_edac(std::string_view text, const See& see) {
 // Memory failure: 0x1f7b2a3: Sending SIGBUS to python3:71942 due to hardware memory corruption
 // mce: Uncorrected hardware memory error in user-access at 1f7b2a3c40
 bool match_poison(std::string_view text, const See& see) {
-  if (text.starts_with("Memory failure: 0x") || text.starts_with("MCE 0x")) {
+  if (text.starts_with("Memory failure: 0x") || text.starts_with("MCE 0x") || text.starts_with("MCE: Killing ")) {
     Sighting s = uncorrected(Part::memory, "memory_failure", 3);
     if (!contains(text, "recovery action") && !contains(text, "Sending SIGBUS") && !contains(text, "Killing ")) s.count = 0;
     see(std::move(s));

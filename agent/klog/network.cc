@@ -154,14 +154,16 @@ void match_mellanox(const Place& place, LogContext& context, const See& see) {
   const auto event = [&](const char* code, Severity severity, Action action) {
     Sighting s = nic(place, context, code, severity, action);
     if (severity == Severity::fatal) s.family = "firmware/" + s.device;
+    s.rank = code == std::string_view("firmware_fatal");
     see(std::move(s));
   };
   if (contains(w, "ACCESS_REG(")) return;
   if (contains(w, "health compromised") || (contains(w, "Fatal error ") && contains(w, " detected")) || contains(w, "firmware internal error") ||
       contains(w, "enter_error_state") || contains(w, "mlx5_error_sw_reset") || contains(w, "health recovery flow aborted") || contains(w, "Internal error detected:") ||
-      contains(w, "device is in error state") || contains(w, "FW fatal"))
+      contains(w, "device is in error state") || contains(w, "FW fatal") || contains(w, "health poll failed") ||
+      contains(w, "nrecoverable"))
     return event("firmware_fatal", Severity::fatal, Action::drain);
-  if (contains(w, " timeout") && contains(w, "cause a leak of a command resource")) return event("command_timeout", Severity::error, Action::alert);
+  if (contains(w, " timeout") && contains(w, "cause a leak of a command resource")) return event("command_timeout", Severity::fatal, Action::drain);
   if (contains(w, "Port module event[error]"))
     return contains(w, "High Temperature") ? event("module_temperature", Severity::error, Action::alert) : event("module_error", Severity::error, Action::alert);
   if (contains(w, "insufficient power on the PCIe slot")) return event("slot_power", Severity::warning, Action::alert);
@@ -186,6 +188,8 @@ void match_other_drivers(const Place& place, LogContext& context, const See& see
       contains(w, "PF Reset failed") || contains(w, "Rebuild failed, unload and reload driver") || contains(w, "FW reset failed") || contains(w, "Device recovery failed") ||
       contains(w, "PCI I/O error detected") || contains(w, "PCI channel reported error") || contains(w, "Global reset failed") || contains(w, "EMP reset failed"))
     return event("firmware_fatal", Severity::fatal, Action::drain);
+  // igb 0000:02:00.0 enp2s0: PCIe link lost
+  if (contains(w, "PCIe link lost") || contains(w, "Adapter removed")) return event("pcie_link_lost", Severity::fatal, Action::drain);
   if (place.driver == "bnxt_en" && contains(w, "Error (timeout: ")) return event("command_timeout", Severity::error, Action::alert);
   if (contains(w, "TX timeout detected") || contains(w, "tx_timeout:") || contains(w, "Transmit timeout")) return event("tx_timeout", Severity::error, Action::alert);
   if (contains(w, "Malicious Driver Detection event")) return event("driver_event", Severity::warning, Action::alert);
@@ -210,6 +214,8 @@ void match_network(const LogLine& line, LogContext& context, const See& see) {
   const Place place = place_of(text);
   if (place.words.empty() || is_virtual(place.interface)) return;
   if (!place.pci.empty() && !place.interface.empty()) context.pci_of[place.interface] = place.pci;
+  // mlx5_core 0000:1a:00.0 eth0: NETDEV WATCHDOG: CPU: 12: transmit queue 3 timed out 5376 ms
+  if (line.kernel && place.words.starts_with("NETDEV WATCHDOG: ") && contains(place.words, "timed out")) return see(nic(place, context, "tx_timeout", Severity::error, Action::alert));
   if (!line.kernel || place.words.size() < 120)  // a link's line is short
     if (const Link link = link_words(place.words); link != Link::none && !contains(text, "SATA")) return see_link(link, place, line, context, see);
   if (!line.kernel || place.driver.empty()) return;

@@ -114,6 +114,7 @@ bool match_header(std::string_view text, LogContext& context, const See& see) {
   if (device.empty()) return false;
   context.aer_device = device;
   context.aer_severity = std::to_string(static_cast<int>(level));
+  context.aer_level = static_cast<int>(level);
   see(aer(level, device, context));
   return true;
 }
@@ -132,6 +133,7 @@ bool match_bus_error(std::string_view text, LogContext& context, const See& see)
   // The header has counted it.
   if (context.aer_device == device && context.aer_severity == std::to_string(static_cast<int>(level))) s.count = 0;
   context.aer_device = device;
+  context.aer_level = static_cast<int>(level);
   context.aer_severity.clear();
   see(std::move(s));
   return true;
@@ -166,6 +168,17 @@ void match_pcie(const LogLine& line, LogContext& context, const See& see) {
     if (kind != Kind::bridge || !context.kinds.contains(device)) context.kinds[device] = kind;
   }
   if (match_header(text, context, see) || match_bus_error(text, context, see)) return;
+  // nvidia 0000:03:00.0: AER: can't recover (no error_detected callback): what the port's error has hit
+  if (rest.starts_with("AER: can't recover") && !context.aer_device.empty() && device != context.aer_device) {
+    const Kind kind = context.kind(device);
+    if (kind != Kind::gpu && kind != Kind::nic && kind != Kind::nvme) return;
+    Sighting s = aer(static_cast<Level>(context.aer_level), device, context);
+    s.family = "aer/" + context.aer_device;
+    s.rank += 1;
+    s.count = 0;
+    s.joins_only = true;
+    return see(std::move(s));
+  }
   // Details of the record:   device [8086:9d14] error status/mask=00000001/00002000,    [ 0] Receiver Error   (First)
   if (rest.starts_with("AER:") || contains(rest, "error status/mask=") || contains(rest, "aer_status:") || contains(rest, "TLP Header:") ||
       (rest.starts_with("[") && device == context.aer_device)) {

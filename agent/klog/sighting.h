@@ -43,7 +43,8 @@ struct LogContext {
   LogLine::Clock boot_clock = LogLine::Clock::none;
   std::string lost_gpu;         // "The NVIDIA GPU ADDRESS" of a sentence over several lines
   std::string aer_device;       // of the AER record that is being printed
-  std::string aer_severity;
+  std::string aer_severity;     // until the record's second line
+  int aer_level = 0;
   std::string apei_severity, apei_part;
   bool previous_boot_record = false;  // BERT: what follows is about the boot before
   std::string oom_cgroup, oom_pid;

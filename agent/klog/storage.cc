@@ -95,6 +95,11 @@ bool match_nvme(std::string_view text, const See& see) {
     if (contains(text, "no available path - failing I/O")) see(of_disk("nvme_no_path", disk, Severity::error, Action::alert, 20));
     return true;
   }
+  // nvme0n1: Read(0x2) @ LBA 1234, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR
+  if (text.starts_with("nvme") && contains(text, "Unrecovered Read Error")) {
+    see(of_disk("medium_error", disk_of(name_at(scan)), Severity::fatal, Action::drain, 30));
+    return true;
+  }
   if (!scan.take("nvme nvme")) return false;
   scan = Scan(text.substr(5));
   const std::string disk = std::string(name_at(scan));
@@ -128,7 +133,19 @@ bool match_scsi(std::string_view text, const See& see) {
       see(of_disk("disk_offline", disk, Severity::error, Action::alert, 25));
     return true;
   }
+  // mpt3sas_cm0: fault_state(0x5862)!
+  if (contains(text, "fault_state(") || contains(text, "Fatal firmware error")) {
+    Scan scan(text);
+    see(of_disk("adapter_fault", std::string(scan.until(": ")), Severity::error, Action::alert, 35));
+    return true;
+  }
   if (!text.starts_with("ata")) return false;
+  // ata1.00: disabled
+  if (text.ends_with(": disabled")) {
+    Scan scan(text);
+    see(of_disk("disk_offline", std::string(scan.until(".:")), Severity::error, Action::alert, 25));
+    return true;
+  }
   if (contains(text, ": failed command: ")) {
     Scan scan(text);
     see(of_disk("ata_error", std::string(scan.until(".:")), Severity::warning, Action::alert, 5));
@@ -222,12 +239,30 @@ bool match_remote(std::string_view text, const See& see) {
     see(remote("nfs", "", Severity::error, false));
     return true;
   }
+  // NFS: state manager: check lease failed on NFSv4 server nas01 with error 13
+  if (text.starts_with("NFS: state manager: ") && contains(text, "failed on NFSv4 server ")) {
+    scan.skip_past("NFSv4 server ");
+    see(remote("nfs", scan.word(), Severity::warning, false));
+    return true;
+  }
+  // CIFS: VFS: \\\\nas01 has not responded in 180 seconds. Reconnecting...
+  if (text.starts_with("CIFS") && contains(text, " has not responded in ")) {
+    const std::string_view before = text.substr(0, text.find(" has not responded"));
+    see(remote("cifs", before.substr(before.rfind(' ') + 1), Severity::warning, false));
+    return true;
+  }
+  // LNetError: 2431:0:(o2iblnd_cb.c:3174:kiblnd_check_conns()) Timed out tx for 172.31.126.87@o2ib: 403055 seconds
+  if (text.starts_with("LNetError: ")) {
+    see(remote("lustre", "LNet", Severity::warning, false));
+    return true;
+  }
   const bool error = scan.take("LustreError: ");
   if (error || scan.take("Lustre: ")) {
     std::string_view target;
     for (Scan words = scan; !words.done() && target.empty();) {
       std::string_view word = words.word();
       words.spaces();
+      if (const size_t arrow = word.find("->"); arrow != std::string_view::npos) word.remove_prefix(arrow + 2);
       while (!word.empty() && (word.back() == ':' || word.back() == ';' || word.back() == ',')) word.remove_suffix(1);
       if (contains(word, "-OST") || contains(word, "-MDT") || word.starts_with("MGC")) target = word.starts_with("MGC") ? word : lustre_target(word);
     }
