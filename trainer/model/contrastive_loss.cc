@@ -13,7 +13,12 @@ namespace mm::model {
 
 template <class T>
 ContrastiveLoss<T>::ContrastiveLoss(const Context<T>& context, comm::Comm* data, bool sigmoid, int64_t size)
-    : context_(context), data_(data), sigmoid_(sigmoid), size_(size), scale_(context.value("logit_scale")), dscale_(context.gradient("logit_scale")) {
+    : context_(context),
+      data_(data),
+      sigmoid_(sigmoid),
+      size_(size),
+      scale_(context.value("logit_scale")),
+      dscale_(context.gradient("logit_scale")) {
   if (!sigmoid) return;
   bias_ = context.value("logit_bias");
   dbias_ = context.gradient("logit_bias");

@@ -121,8 +121,8 @@ void DecoderLayer<T>::backward(DecoderShared<T>& shared, const RowPlan& plan, co
   T *dattended = shared.dattended.need(asking * query_.out), *dq = shared.dq.need(asking * query_.out);
   T *dk = shared.dkv.need(2 * key_values), *dv = dk + key_values;
   out_.backward_sum(pool, out, saved.attended.get(), dy, out.gather(dy, hidden_, shared.gathered_gradient), dattended);
-  shared.attention.backward(plan, last_, saved.q.get(), saved.kv.get(), saved.attended.get(), dattended, saved.log_sums.get(), dq,
-                            dk);
+  shared.attention.backward(plan, last_, saved.q.get(), saved.kv.get(), saved.attended.get(), dattended, saved.log_sums.get(),
+                            dq, dk);
   ops::rope(pool, shared.rope, (last_ ? plan.label_positions() : plan.positions()).data(), dq, asking, heads_, true);
   ops::rope(pool, shared.rope, plan.positions().data(), dk, rows, kv_heads_, true);
   const T* normed = in.gather(saved.normed1.get(), hidden_, shared.gathered);

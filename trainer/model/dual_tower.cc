@@ -25,8 +25,8 @@ void pack_pairs(const DualTowerConfig& config, std::span<const data::Sample> sam
     if (sample.images.size() != 1) refuse(sample, std::to_string(sample.images.size()) + " pictures where a pair has one");
     if (sample.ids.empty()) refuse(sample, "no token");
     if (static_cast<int64_t>(sample.ids.size()) > config.text.max_positions)
-      refuse(sample, std::to_string(sample.ids.size()) + " tokens where the model has " + std::to_string(config.text.max_positions) +
-                         " positions");
+      refuse(sample, std::to_string(sample.ids.size()) + " tokens where the model has " +
+                         std::to_string(config.text.max_positions) + " positions");
     for (int32_t id : sample.ids)
       if (id < 0 || id >= config.text.vocabulary) refuse(sample, "token " + std::to_string(id) + " is outside the vocabulary");
     const data::Image& image = sample.images.front();
@@ -92,8 +92,8 @@ comm::Comm* unless_alone(comm::Comm* group) {
 template <class T>
 DualTower<T>::DualTower(const DualTowerConfig& config, ParamStore<T>& params, tensor::ThreadPool& pool,
                         const DualTowerGroups& groups, bool recompute)
-    : state_(std::make_unique<State>(config, Context<T>{pool, params, unless_alone(groups.tp), nullptr}, unless_alone(groups.data),
-                                     recompute)) {}
+    : state_(std::make_unique<State>(config, Context<T>{pool, params, unless_alone(groups.tp), nullptr},
+                                     unless_alone(groups.data), recompute)) {}
 
 template <class T>
 DualTower<T>::~DualTower() = default;
@@ -102,7 +102,8 @@ template <class T>
 void DualTower<T>::forward(int number, const MicroBatch& batch) {
   State& s = *state_;
   auto& slot = s.slot(number);
-  if (batch.pictures() != batch.images) throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
+  if (batch.pictures() != batch.images)
+    throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
   UnitHooks& hooks = s.context.params.hooks();
   slot.kept = true;
   slot.pairs = batch.images;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of a contrastive model: Hugging Face's CLIPModel. Two keys are ours: "contrastive_loss", "infonce" (the default) or
-// "sigmoid" (SigLIP's, which adds a logit_bias), and "logit_bias_init_value".
+// config.json of a contrastive model: Hugging Face's CLIPModel. Two keys are ours: "contrastive_loss", "infonce" (the default)
+// or "sigmoid" (SigLIP's, which adds a logit_bias), and "logit_bias_init_value".
 #pragma once
 
 #include <string>

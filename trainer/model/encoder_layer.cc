@@ -50,7 +50,8 @@ ops::AttentionShape EncoderLayer<T>::attention(const EncoderRows& rows) const {
 }
 
 template <class T>
-void EncoderLayer<T>::forward(EncoderShared<T>& shared, const EncoderRows& layout, const T* x, Saved& s, T* y, bool again) const {
+void EncoderLayer<T>::forward(EncoderShared<T>& shared, const EncoderRows& layout, const T* x, Saved& s, T* y,
+                              bool again) const {
   tensor::ThreadPool& pool = context_.pool;
   const SequenceParallel<T> split(context_.tp, layout.bounds);
   const int64_t rows = split.all(), held = split.held(), values = held * shape_.hidden;
@@ -85,7 +86,8 @@ void EncoderLayer<T>::backward(EncoderShared<T>& shared, const EncoderRows& layo
   const int64_t values = rows * query_.out;
   T *dattended = shared.dattended.need(values), *dq = shared.dq.need(values), *dk = shared.dk.need(values),
     *dv = shared.dv.need(values);
-  out_.backward_sum(pool, split, s.attended.get(), gradient, split.gather(gradient, hidden, shared.gathered_gradient), dattended);
+  out_.backward_sum(pool, split, s.attended.get(), gradient, split.gather(gradient, hidden, shared.gathered_gradient),
+                    dattended);
   ops::attention_backward(pool, attention(layout), s.q.get(), s.k.get(), s.v.get(), s.attended.get(), dattended,
                           s.log_sums.get(), dq, dk, dv);
   const T* normed = split.gather(s.normed1.get(), hidden, shared.gathered);

@@ -14,8 +14,8 @@ namespace mm::model {
 
 // The rows that an encoder works on, and which of them this tensor-parallel rank holds between products.
 struct EncoderRows {
-  std::vector<int64_t> bounds;          // [tp + 1]
-  std::vector<ops::Segment> segments;   // whole sequences
+  std::vector<int64_t> bounds;         // [tp + 1]
+  std::vector<ops::Segment> segments;  // whole sequences
   bool causal = false;
 
   void make(std::span<const int64_t> starts, int tp);
@@ -67,8 +67,8 @@ class EncoderStack {
     std::vector<typename EncoderLayer<T>::Saved> layers;  // empty where layers are computed again
   };
   // Layers "NAMEencoder.layers.I." of the units "UNIT.I".
-  EncoderStack(const Context<T>& context, const EncoderShape& shape, const std::string& name, const std::string& unit, int layers,
-               bool recompute);
+  EncoderStack(const Context<T>& context, const EncoderShape& shape, const std::string& name, const std::string& unit,
+               int layers, bool recompute);
   Saved saved() const;
   // From saved.inputs.front() to the last of them, [held rows, hidden] each.
   const T* forward(const EncoderRows& rows, Saved& saved);

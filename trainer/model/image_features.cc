@@ -4,111 +4,71 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "trainer/ops/activation.h"
-#include "trainer/ops/rows.h"
-
 namespace mm::model {
-namespace {
-const std::string unit = "projector";
-}
 
 template <class T>
-ImageFeatures<T>::ImageFeatures(const Context<T>& context, comm::Comm* share, const VlmConfig& config, bool recompute)
-    : context_(context),
-      share_(share),
-      tower_(context, config.vision, "vision_tower.vision_model.", config.vision_layers, recompute),
-      per_image_(config.positions_per_image()),
-      hidden_(config.text.hidden),
-      projector1_(context, "multi_modal_projector.linear_1"),
-      projector2_(context, "multi_modal_projector.linear_2") {
-  trained_ = tower_.trained();
-  for (const ParamSpec& spec : context.params.specs()) trained_ |= spec.trained() && spec.unit == unit;
+ImageFeatures<T>::ImageFeatures(const Context<T>& context, const Makers& makers, bool makes, const VlmConfig& config,
+                                bool recompute)
+    : makers_(makers), shape_(config), hidden_(config.text.hidden), trained_(makers.trained) {
+  if (makes) maker_.emplace(context, config, recompute);
+  if (makers.replicas == 0) trained_ = maker_->trained();
 }
 
 template <class T>
 typename ImageFeatures<T>::Saved ImageFeatures<T>::saved() const {
   Saved saved;
-  saved.tower = tower_.saved();
+  if (maker_) saved.made = maker_->saved();
   return saved;
 }
 
+// Of this rank.
 template <class T>
-comm::Range ImageFeatures<T>::pictures(const MicroBatch& batch) const {
-  return share_ ? comm::part_of(batch.images, share_->rank(), share_->size()) : comm::Range{0, batch.images};
+comm::Range ImageFeatures<T>::pictures(const comm::Comm* group, const MicroBatch& batch) const {
+  if (!group) return {0, batch.images};
+  if (makers_.replicas == 0) return comm::part_of(batch.images, group->rank(), group->size());
+  if (group->rank() < makers_.first) return {};
+  return comm::part_of(batch.images, (group->rank() - makers_.first) / makers_.tp, makers_.replicas);
 }
 
 template <class T>
-std::vector<int64_t> ImageFeatures<T>::shares(const MicroBatch& batch) const {
-  std::vector<int64_t> bounds = comm::bounds_of(batch.images, share_->size());
-  for (int64_t& bound : bounds) bound *= per_image_ * hidden_;
-  return bounds;
-}
-
-// Copies the positions that the decoder takes; the other way leaves 0 at those that it does not.
-template <class T>
-void ImageFeatures<T>::select(const T* hidden, T* to, int64_t images) const {
-  const int64_t all = tower_.positions(), size = tower_.hidden();
-  context_.pool.parallel_for(images, [&](int64_t i) {
-    std::copy_n(hidden + (i * all + all - per_image_) * size, per_image_ * size, to + i * per_image_ * size);
-  });
+void ImageFeatures<T>::deal(const comm::Comm* group, const MicroBatch& batch) {
+  bounds_.assign(static_cast<size_t>(makers_.first) + 1, 0);
+  const int replicas = makers_.replicas > 0 ? makers_.replicas : group ? group->size() : 1;
+  for (int r = 0; r < replicas; ++r) {
+    const comm::Range part = comm::part_of(batch.images, r, replicas);
+    for (int t = 0; t < makers_.tp; ++t)
+      bounds_.push_back((part.begin * shape_.per_image + shape_.held(part.size(), t, makers_.tp).end) * hidden_);
+  }
 }
 
 template <class T>
-void ImageFeatures<T>::select_backward(const T* from, T* to, int64_t images) const {
-  const int64_t all = tower_.positions(), size = tower_.hidden();
-  context_.pool.parallel_for(images, [&](int64_t i) {
-    std::fill_n(to + i * all * size, (all - per_image_) * size, T(0));
-    std::copy_n(from + i * per_image_ * size, per_image_ * size, to + (i * all + all - per_image_) * size);
-  });
-}
-
-template <class T>
-const T* ImageFeatures<T>::forward(const MicroBatch& batch, Saved& saved) {
-  const comm::Range mine = pictures(batch);
-  if (mine.begin < batch.first_picture || mine.end > batch.first_picture + batch.pictures())
-    throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
-  const T* hidden = tower_.forward(batch.pixels.data() + (mine.begin - batch.first_picture) * batch.picture_bytes, mine.size(), saved.tower);
-  const int64_t rows = saved.rows = mine.size() * per_image_;
-  T* chosen = saved.selected.need(rows * tower_.hidden());
-  select(hidden, chosen, mine.size());
-  UnitHooks& hooks = context_.params.hooks();
-  hooks.acquire(unit);
-  tensor::ThreadPool& pool = context_.pool;
-  projector1_.forward(pool, chosen, nullptr, saved.projected.need(rows * hidden_), rows);
-  ops::gelu(pool, ops::Gelu::exact, saved.projected.get(), saved.activated.need(rows * hidden_), rows * hidden_);
-  T* features = saved.features.need(batch.images * per_image_ * hidden_);
-  projector2_.forward(pool, saved.activated.get(), nullptr, features + mine.begin * per_image_ * hidden_, rows);
-  hooks.release(unit);
-  if (share_) share_->all_gather(features, std::span<const int64_t>(shares(batch)));
+const T* ImageFeatures<T>::forward(comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  deal(group, batch);
+  T* features = saved.features.need(bounds_.back());
+  if (maker_) {
+    const comm::Range mine = pictures(group, batch);
+    if (mine.begin < batch.first_picture || mine.end > batch.first_picture + batch.pictures())
+      throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
+    const uint8_t* pixels = batch.pixels.data() + (mine.begin - batch.first_picture) * batch.picture_bytes;
+    maker_->forward(pixels, mine.size(), saved.made, features + bounds_[static_cast<size_t>(group ? group->rank() : 0)]);
+  }
+  if (group) group->all_gather(features, std::span<const int64_t>(bounds_));
   return features;
 }
 
 template <class T>
-void ImageFeatures<T>::backward(const MicroBatch& batch, const RowPlan& plan, const T* gradient, Saved& saved) {
+void ImageFeatures<T>::backward(comm::Comm* group, const MicroBatch& batch, const RowPlan* plan, const T* gradient,
+                                Saved& saved) {
   if (!trained_) return;
-  const comm::Range mine = pictures(batch);
-  const int64_t all = batch.images * per_image_ * hidden_, rows = saved.rows;
-  T* dfeatures = dfeatures_.need(all);
-  std::fill_n(dfeatures, all, T(0));
-  for (size_t i = 0; i < plan.features().size(); ++i)
-    std::copy_n(gradient + plan.feature_rows()[i] * hidden_, hidden_, dfeatures + plan.features()[i] * hidden_);
-  if (share_) share_->reduce_scatter(dfeatures, std::span<const int64_t>(shares(batch)));
-  dfeatures += mine.begin * per_image_ * hidden_;
-
-  UnitHooks& hooks = context_.params.hooks();
-  hooks.acquire(unit);
-  tensor::ThreadPool& pool = context_.pool;
-  T* dactivated = dactivated_.need(rows * hidden_);
-  projector2_.backward(pool, saved.activated.get(), dfeatures, dactivated, rows, false);
-  ops::gelu_backward(pool, ops::Gelu::exact, saved.projected.get(), dactivated, rows * hidden_);
-  T* dselected = tower_.trained() ? dselected_.need(rows * tower_.hidden()) : nullptr;
-  projector1_.backward(pool, saved.selected.get(), dactivated, dselected, rows, false);
-  hooks.gradient_ready(unit);
-  hooks.release(unit);
-  if (!tower_.trained()) return;
-  T* dhidden = dtower_.need(mine.size() * tower_.positions() * tower_.hidden());
-  select_backward(dselected, dhidden, mine.size());
-  tower_.backward(saved.tower, dhidden);
+  deal(group, batch);
+  T* dfeatures = dfeatures_.need(bounds_.back());
+  std::fill_n(dfeatures, bounds_.back(), T(0));
+  for (size_t i = 0; plan && i < plan->features().size(); ++i)
+    std::copy_n(gradient + plan->feature_rows()[i] * hidden_, hidden_, dfeatures + plan->features()[i] * hidden_);
+  if (group) group->reduce_scatter(dfeatures, std::span<const int64_t>(bounds_));
+  if (maker_)
+    maker_->backward(pictures(group, batch).size(), dfeatures + bounds_[static_cast<size_t>(group ? group->rank() : 0)],
+                     saved.made);
 }
 
 template class ImageFeatures<float>;

@@ -1,47 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// From pictures to rows of the decoder: the tower, the positions of it that are used, the projector.
+// The features of a micro-batch's pictures on the ranks whose rows they go to, wherever they are made.
 //
-// Of the pictures of a micro-batch each rank of a group computes a contiguous part, by part_of; then all have the features of
-// all. In backward each has gradients of the features at its own rows; their sum goes back to the rank that made the feature. A
-// micro-batch without pictures makes the same calls with nothing in them.
+// The pictures are dealt out by part_of to the makers of a group: to all its ranks, where the tower is on the ranks of the
+// first stage, or to ranks of its own, which follow the others in the group and may share a picture's work by tensor
+// parallelism. Then all have the features of all. In backward each has gradients of the features at its own rows; their sum
+// goes back to the rank that made the feature. A micro-batch without pictures makes the same calls with nothing in them.
 #pragma once
 
+#include <optional>
+
 #include "trainer/model/micro_batch.h"
+#include "trainer/model/picture_features.h"
 #include "trainer/model/row_plan.h"
-#include "trainer/model/vision.h"
 
 namespace mm::model {
+
+// Which ranks of a group make features: all of them, or replicas x tp ranks from `first` on, tp fastest.
+struct Makers {
+  int first = 0, replicas = 0, tp = 1;  // replicas 0: every rank of the group is one
+  bool trained = true;                  // whether the tower or the projector is; where every rank makes, its store says so
+};
 
 template <class T>
 class ImageFeatures {
  public:
   struct Saved {
-    typename VisionTower<T>::Saved tower;
-    int64_t rows = 0;  // of features, of this rank's pictures
-    tensor::Buffer<T> selected, projected, activated, features;
+    typename PictureFeatures<T>::Saved made;
+    tensor::Buffer<T> features;
   };
-  // `context` is the tower's own; `share` are the ranks that the pictures are dealt out to, null where this one has all.
-  ImageFeatures(const Context<T>& context, comm::Comm* share, const VlmConfig& config, bool recompute);
-  bool trained() const { return trained_; }
+  // `context` is that of a maker; `makes`: this rank is one.
+  ImageFeatures(const Context<T>& context, const Makers& makers, bool makes, const VlmConfig& config, bool recompute);
   Saved saved() const;
-  // Features [images * positions_per_image, hidden of the decoder], valid until the next forward into `saved`.
-  const T* forward(const MicroBatch& batch, Saved& saved);
-  // gradient [held rows, hidden] of the decoder's input.
-  void backward(const MicroBatch& batch, const RowPlan& plan, const T* gradient, Saved& saved);
+  // Features [images * positions_per_image, hidden of the decoder], valid until the next forward into `saved`. group is null
+  // where this rank is alone.
+  const T* forward(comm::Comm* group, const MicroBatch& batch, Saved& saved);
+  // gradient [held rows, hidden] of the decoder's input, and where its features came from; null on ranks without such rows.
+  void backward(comm::Comm* group, const MicroBatch& batch, const RowPlan* plan, const T* gradient, Saved& saved);
 
  private:
-  comm::Range pictures(const MicroBatch& batch) const;
-  std::vector<int64_t> shares(const MicroBatch& batch) const;  // bounds, in elements, of each rank's features
-  void select(const T* hidden, T* to, int64_t images) const;
-  void select_backward(const T* from, T* to, int64_t images) const;
+  comm::Range pictures(const comm::Comm* group, const MicroBatch& batch) const;
+  void deal(const comm::Comm* group, const MicroBatch& batch);
 
-  Context<T> context_;
-  comm::Comm* share_;
-  VisionTower<T> tower_;
-  bool trained_ = false;
-  int64_t per_image_, hidden_;
-  Linear<T> projector1_, projector2_;
-  tensor::Buffer<T> dfeatures_, dactivated_, dselected_, dtower_;
+  Makers makers_;
+  FeatureShape shape_;
+  int64_t hidden_;
+  std::optional<PictureFeatures<T>> maker_;
+  bool trained_;
+  std::vector<int64_t> bounds_;  // in elements, of the features that each rank of the group makes
+  tensor::Buffer<T> dfeatures_;
 };
 
 extern template class ImageFeatures<float>;

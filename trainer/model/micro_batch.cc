@@ -26,7 +26,8 @@ void check(const VlmConfig& config, const data::Sample& sample) {
                        std::to_string(config.positions_per_image()));
   const int edge = config.vision.image_size;
   for (const data::Image& image : sample.images)
-    if (image.width != edge || image.height != edge || image.rgb.size() != static_cast<size_t>(3 * edge) * static_cast<size_t>(edge))
+    if (image.width != edge || image.height != edge ||
+        image.rgb.size() != static_cast<size_t>(3 * edge) * static_cast<size_t>(edge))
       refuse(sample, "a picture of " + std::to_string(image.width) + " x " + std::to_string(image.height) +
                          " where the tower takes " + std::to_string(edge) + " x " + std::to_string(edge));
 }

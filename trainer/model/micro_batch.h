@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A micro-batch as the model takes it: the sequences of some samples one after another, without padding. Every rank of a replica
-// holds the same one, so that each knows the size of every message; pixels lie only where the tower runs.
+// A micro-batch as the model takes it: the sequences of some samples one after another, without padding. Every rank of a
+// replica holds the same one, so that each knows the size of every message; pixels lie only where the tower runs.
 //
 // Only what a label sees is packed: a sequence ends after its last label (never inside an image), one without a label is left
 // out, and so are its pictures.

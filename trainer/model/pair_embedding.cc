@@ -10,15 +10,17 @@
 namespace mm::model {
 
 template <class T>
-PairEmbedding<T>::PairEmbedding(const Context<T>& context, const std::string& norm, const std::string& projection, int64_t hidden,
-                                double eps)
+PairEmbedding<T>::PairEmbedding(const Context<T>& context, const std::string& norm, const std::string& projection,
+                                int64_t hidden, double eps)
     : context_(context), norm_(context, norm, hidden, eps), projection_(context, projection) {}
 
 template <class T>
-const T* PairEmbedding<T>::forward(const T* x, std::span<const int64_t> row_bounds, std::span<const int64_t> pooled, Saved& saved) {
+const T* PairEmbedding<T>::forward(const T* x, std::span<const int64_t> row_bounds, std::span<const int64_t> pooled,
+                                   Saved& saved) {
   const auto rank = static_cast<size_t>(context_.tp ? context_.tp->rank() : 0);
   saved.bounds.clear();
-  for (int64_t bound : row_bounds) saved.bounds.push_back(std::lower_bound(pooled.begin(), pooled.end(), bound) - pooled.begin());
+  for (int64_t bound : row_bounds)
+    saved.bounds.push_back(std::lower_bound(pooled.begin(), pooled.end(), bound) - pooled.begin());
   saved.rows.clear();
   for (int64_t i = saved.bounds[rank]; i < saved.bounds[rank + 1]; ++i)
     saved.rows.push_back(pooled[static_cast<size_t>(i)] - row_bounds[rank]);

@@ -39,8 +39,8 @@ struct Builder {
   }
 };
 
-void encoder_layers(Builder& b, const std::string& name, const std::string& unit, int64_t hidden, int64_t intermediate, int heads,
-                    int layers, int reached) {
+void encoder_layers(Builder& b, const std::string& name, const std::string& unit, int64_t hidden, int64_t intermediate,
+                    int heads, int layers, int reached) {
   for (int i = 0; i < layers; ++i) {
     b.reached = i < reached;
     b.unit = unit + "." + std::to_string(i);

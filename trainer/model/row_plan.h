@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which rows of a micro-batch a rank works on.
 //
-// The rows of the packed run are cut into 2 cp chunks by part_of; context-parallel rank c has chunks c and 2 cp - 1 - c, so that
-// each has as much of the causal work as the others. These are its rows, numbered from 0 in packed order; of them
+// The rows of the packed run are cut into 2 cp chunks by part_of; context-parallel rank c has chunks c and 2 cp - 1 - c, so
+// that each has as much of the causal work as the others. These are its rows, numbered from 0 in packed order; of them
 // tensor-parallel rank t holds the activations between layers of part_of(rows, t, tp). In the last layer only rows with a label
 // are left: they too are numbered from 0, and stay with the tensor-parallel rank that holds their row.
 #pragma once
@@ -31,14 +31,14 @@ class RowPlan {
 
   int64_t rows() const { return static_cast<int64_t>(packed_.size()); }
   int64_t rows_of(int cp_rank) const { return rows_of_[static_cast<size_t>(cp_rank)]; }
-  std::span<const int64_t> packed() const { return packed_; }               // of each row, its packed row
-  std::span<const int64_t> positions() const { return positions_; }         // of each row, its position in its sequence
-  std::span<const int64_t> bounds() const { return bounds_; }               // [tp + 1], of the rows
-  std::span<const int32_t> ids() const { return ids_; }                     // of each row; -1 where image features stand
-  std::span<const int32_t> label_rows() const { return label_rows_; }       // the rows with a label, ascending
+  std::span<const int64_t> packed() const { return packed_; }                    // of each row, its packed row
+  std::span<const int64_t> positions() const { return positions_; }              // of each row, its position in its sequence
+  std::span<const int64_t> bounds() const { return bounds_; }                    // [tp + 1], of the rows
+  std::span<const int32_t> ids() const { return ids_; }                          // of each row; -1 where image features stand
+  std::span<const int32_t> label_rows() const { return label_rows_; }            // the rows with a label, ascending
   std::span<const int64_t> held_label_rows() const { return held_label_rows_; }  // those held, numbered from the first held row
   std::span<const int64_t> label_positions() const { return label_positions_; }
-  std::span<const int64_t> label_bounds() const { return label_bounds_; }   // [tp + 1], of these
+  std::span<const int64_t> label_bounds() const { return label_bounds_; }  // [tp + 1], of these
   std::span<const int32_t> labels() const { return labels_; }
   // Image features that go to rows which this tensor-parallel rank holds: feature feature(i) to held row feature_row(i).
   std::span<const int64_t> features() const { return features_; }
@@ -71,10 +71,12 @@ class RowPlan {
   void number_labels(const MicroBatch& batch);
   void place_features(const MicroBatch& batch);
   void find_queries(const MicroBatch& batch);
-  void find_segments(const MicroBatch& batch, int cp_rank, const std::vector<Queries>& queries, std::vector<ops::Segment>& to) const;
+  void find_segments(const MicroBatch& batch, int cp_rank, const std::vector<Queries>& queries,
+                     std::vector<ops::Segment>& to) const;
 
   GridPlace place_;
-  std::vector<int64_t> rows_of_, packed_, positions_, bounds_, held_label_rows_, label_positions_, label_bounds_, features_, feature_rows_;
+  std::vector<int64_t> rows_of_, packed_, positions_, bounds_, held_label_rows_, label_positions_, label_bounds_, features_,
+      feature_rows_;
   std::vector<int32_t> ids_, label_rows_, labels_;
   std::vector<Queries> queries_, label_queries_;
   std::vector<Block> blocks_;

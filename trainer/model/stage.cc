@@ -8,7 +8,6 @@
 
 #include "common/error.h"
 #include "trainer/model/decoder_layer.h"
-#include "trainer/model/image_features.h"
 
 namespace mm::model {
 namespace {
@@ -45,6 +44,7 @@ struct Stage<T>::State {
   };
 
   Context<T> context;
+  comm::Comm* pictures;
   GridPlace place;
   StageOptions options;
   int64_t hidden;
@@ -59,6 +59,7 @@ struct Stage<T>::State {
   State(const VlmConfig& config, const std::vector<Chunk>& chunks, ParamStore<T>& params, tensor::ThreadPool& pool,
         const StageGroups& groups, const StageOptions& o)
       : context{pool, params, unless_alone(groups.tp), unless_alone(groups.cp)},
+        pictures(unless_alone(groups.pictures)),
         place(place_of(context.tp, context.cp)),
         options(o),
         hidden(config.text.hidden),
@@ -75,7 +76,7 @@ struct Stage<T>::State {
     }
     if (!embeds) return;
     embedding.emplace(context, config.text);
-    images.emplace(Context<T>{pool, params, nullptr, nullptr}, unless_alone(groups.pictures), config, o.recompute);
+    images.emplace(Context<T>{pool, params, nullptr, nullptr}, groups.makers, groups.makers.replicas == 0, config, o.recompute);
   }
 
   Piece& piece(int chunk) { return pieces.at(static_cast<size_t>(chunk)); }
@@ -107,7 +108,7 @@ struct Stage<T>::State {
     T* x = slot.inputs.front().need(values);
     if (piece.what.embeds) {
       embedding->forward(slot.plan, x);
-      const T* features = images->forward(batch, slot.images);
+      const T* features = images->forward(pictures, batch, slot.images);
       for (size_t i = 0; i < slot.plan.features().size(); ++i)
         std::copy_n(features + slot.plan.features()[i] * hidden, hidden, x + slot.plan.feature_rows()[i] * hidden);
     } else {
@@ -194,7 +195,7 @@ void Stage<T>::backward(int chunk, int slot, const MicroBatch& batch, double sca
   }
   if (!piece.what.embeds) return;
   s.embedding->backward(room.plan, gradient);
-  s.images->backward(batch, room.plan, gradient, room.images);
+  s.images->backward(s.pictures, batch, &room.plan, gradient, room.images);
 }
 
 template class Stage<float>;

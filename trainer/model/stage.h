@@ -14,6 +14,7 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/model/config.h"
+#include "trainer/model/image_features.h"
 #include "trainer/model/micro_batch.h"
 #include "trainer/model/param.h"
 #include "trainer/model/partition.h"
@@ -25,7 +26,10 @@ namespace mm::model {
 // The groups that a stage's ranks talk in; null or of one rank where this rank is alone.
 struct StageGroups {
   comm::Comm *tp = nullptr, *cp = nullptr;
-  comm::Comm* pictures = nullptr;  // tp x cp of one replica on the first stage: the pictures are dealt out among them
+  // tp x cp of one replica on the first stage: the pictures are dealt out among them. Where the tower has ranks of its own,
+  // these follow in the group, and `makers` says which they are.
+  comm::Comm* pictures = nullptr;
+  Makers makers = {};
 };
 
 struct StageOptions {

@@ -16,8 +16,8 @@ TextTower<T>::TextTower(const Context<T>& context, const DualTowerConfig::Text& 
       position_(context.value(embeddings + "position_embedding.weight")),
       token_gradient_(context.gradient(embeddings + "token_embedding.weight")),
       position_gradient_(context.gradient(embeddings + "position_embedding.weight")),
-      layers_(context, {config.hidden, config.heads, config.eps, config.activation}, "text_model.", "text", config.layers, recompute) {
-}
+      layers_(context, {config.hidden, config.heads, config.eps, config.activation}, "text_model.", "text", config.layers,
+              recompute) {}
 
 template <class T>
 typename TextTower<T>::Saved TextTower<T>::saved() const {

@@ -120,7 +120,8 @@ void VisionTower<T>::embed_backward(Saved& saved, T* gradient) {
     }
   });
   const int64_t first = here.first_patch / count * count;
-  patch_.backward(context_.pool, saved.patches.get() + (here.first_patch - first) * size, patch_rows, nullptr, here.patches, false);
+  patch_.backward(context_.pool, saved.patches.get() + (here.first_patch - first) * size, patch_rows, nullptr, here.patches,
+                  false);
 }
 
 template <class T>

@@ -23,7 +23,10 @@ void exponentials(T* row, int64_t n, T top) {
 
 template <class T>
 Embedding<T>::Embedding(const Context<T>& context, const TextConfig& config)
-    : context_(context), w_(context.value(embed_name + ".weight")), dw_(context.gradient(embed_name + ".weight")), hidden_(config.hidden) {
+    : context_(context),
+      w_(context.value(embed_name + ".weight")),
+      dw_(context.gradient(embed_name + ".weight")),
+      hidden_(config.hidden) {
   const LocalParam& local = context.params.local()[context.params.index(embed_name + ".weight")];
   first_ = local.offset[0];
   count_ = local.shape[0];
@@ -100,9 +103,9 @@ const T* Head<T>::logits(const RowPlan& plan, const T* x, Saved& saved) {
   return saved.logits.get();
 }
 
-// With top the largest logit of a row, Z the sum of exp(logit - top) and m the mean of logit - top over the vocabulary, the loss
-// of a label is log Z - (1 - s) (its logit - top) - s m + z (log Z + top)^2. Each rank has a part of the vocabulary: the largest,
-// and then the sums, are taken over the ranks.
+// With top the largest logit of a row, Z the sum of exp(logit - top) and m the mean of logit - top over the vocabulary, the
+// loss of a label is log Z - (1 - s) (its logit - top) - s m + z (log Z + top)^2. Each rank has a part of the vocabulary: the
+// largest, and then the sums, are taken over the ranks.
 template <class T>
 double Head<T>::loss(const RowPlan& plan, Saved& saved) {
   const int64_t rows = static_cast<int64_t>(plan.labels().size()), width = head_.out;

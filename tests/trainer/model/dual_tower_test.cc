@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contrastive model: against the reference's frozen numbers, both losses against their formulas written out, and layouts and
-// micro-batches against one rank with one.
+// The contrastive model: against the reference's frozen numbers, both losses against their formulas written out, and layouts
+// and micro-batches against one rank with one.
 #include "trainer/model/dual_tower.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,8 @@ struct Vectors {
   }
   double dot(int text, int picture) const {
     double sum = 0;
-    for (int j = 0; j < size; ++j) sum += texts[static_cast<size_t>(text * size + j)] * pictures[static_cast<size_t>(picture * size + j)];
+    for (int j = 0; j < size; ++j)
+      sum += texts[static_cast<size_t>(text * size + j)] * pictures[static_cast<size_t>(picture * size + j)];
     return sum;
   }
 };
@@ -149,7 +150,8 @@ Result run(const model::DualTowerConfig& config, const Case& c) {
     std::vector<model::MicroBatch> batches(static_cast<size_t>(c.micro_batches));
     for (int b = 0; b < c.micro_batches; ++b) {
       const comm::Range part = comm::part_of(mine.size(), b, c.micro_batches);
-      model::pack_pairs(config, std::span(all).subspan(static_cast<size_t>(mine.begin + part.begin), static_cast<size_t>(part.size())),
+      model::pack_pairs(config,
+                        std::span(all).subspan(static_cast<size_t>(mine.begin + part.begin), static_cast<size_t>(part.size())),
                         batches[static_cast<size_t>(b)]);
     }
     comms[r]->start_trace();
@@ -161,7 +163,8 @@ Result run(const model::DualTowerConfig& config, const Case& c) {
     }
     traces[r] = comms[r]->take_trace();
     for (const model::Run& held : params.runs())
-      (held.holders == model::Holders::data ? *mesh.data : *mesh.stage).all_reduce(params.gradients() + held.gradient_at, held.size);
+      (held.holders == model::Holders::data ? *mesh.data : *mesh.stage)
+          .all_reduce(params.gradients() + held.gradient_at, held.size);
     const std::lock_guard lock(mutex);
     for (size_t i = 0; i < params.specs().size(); ++i)
       test::put_slice(params.specs()[i], params.local()[i], params.gradient(i), result.gradients[params.specs()[i].name]);
@@ -188,8 +191,9 @@ TEST(Pairs, LossSpansTheGlobalBatchInEveryLayout) {
   for (bool sigmoid : {false, true}) {
     const model::DualTowerConfig config = config_of(sigmoid);
     const Result one = run(config, {});
-    for (const Case& c : {Case{.micro_batches = 5}, Case{.dp = 4}, Case{.dp = 5, .micro_batches = 2}, Case{.tp = 2}, Case{.tp = 3, .micro_batches = 13},
-                          Case{.tp = 4, .dp = 2, .recompute = true}, Case{.tp = 2, .dp = 3, .micro_batches = 3}}) {
+    for (const Case& c : {Case{.micro_batches = 5}, Case{.dp = 4}, Case{.dp = 5, .micro_batches = 2}, Case{.tp = 2},
+                          Case{.tp = 3, .micro_batches = 13}, Case{.tp = 4, .dp = 2, .recompute = true},
+                          Case{.tp = 2, .dp = 3, .micro_batches = 3}}) {
       const Result got = run(config, c);
       SCOPED_TRACE(testing::Message() << "sigmoid " << sigmoid << " tp " << c.tp << " dp " << c.dp);
       EXPECT_NEAR(got.loss, one.loss, 1e-12 * one.loss);
@@ -199,7 +203,9 @@ TEST(Pairs, LossSpansTheGlobalBatchInEveryLayout) {
       for (const auto& [name, values] : one.gradients) {
         std::vector<double> apart = got.gradients.at(name);
         for (size_t i = 0; i < apart.size(); ++i) apart[i] -= values[i];
-        EXPECT_LE(test::norm(apart.data(), std::ssize(apart)), 1e-12 * test::norm(values.data(), std::ssize(values)) + 1e-15 * all) << name;
+        EXPECT_LE(test::norm(apart.data(), std::ssize(apart)),
+                  1e-12 * test::norm(values.data(), std::ssize(values)) + 1e-15 * all)
+            << name;
       }
     }
   }
@@ -219,7 +225,8 @@ TEST(Pairs, BadSamplesAndConfigurationsAreNamed) {
     return "no error";
   };
   EXPECT_EQ(message([](data::Sample& s) { s.images.clear(); }), "model: sample 000003: 0 pictures where a pair has one");
-  EXPECT_EQ(message([](data::Sample& s) { s.ids.assign(65, 5); }), "model: sample 000003: 65 tokens where the model has 64 positions");
+  EXPECT_EQ(message([](data::Sample& s) { s.ids.assign(65, 5); }),
+            "model: sample 000003: 65 tokens where the model has 64 positions");
   EXPECT_EQ(message([](data::Sample& s) { s.ids[1] = 264; }), "model: sample 000003: token 264 is outside the vocabulary");
   EXPECT_EQ(message([](data::Sample& s) { s.images[0].height = 31; }),
             "model: sample 000003: a picture of 32 x 31 where the tower takes 32 x 32");

@@ -34,7 +34,8 @@ void expect_frozen_gradients(const nlohmann::json& frozen, model::ParamStore<dou
     const double size = expected[0], tolerance = 1e-12 * size + 1e-15 * all;
     EXPECT_NEAR(norm(gradient, spec.size()), size, tolerance) << spec.name;
     for (uint64_t k = 1; k <= 3; ++k)
-      EXPECT_NEAR(projection(spec.name, k, gradient, spec.size()), expected[k].get<double>(), tolerance) << spec.name << " " << k;
+      EXPECT_NEAR(projection(spec.name, k, gradient, spec.size()), expected[k].get<double>(), tolerance)
+          << spec.name << " " << k;
   }
   EXPECT_EQ(reached, frozen["gradients"].size());
 }

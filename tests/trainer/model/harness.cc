@@ -33,9 +33,9 @@ std::string small_config(bool clip, int layers) {
          R"(,"vision_feature_select_strategy":)" + (clip ? R"("default")" : R"("full")") + R"(,"vision_config":{)" + vision +
          R"(,"hidden_size":6,"intermediate_size":10,"num_hidden_layers":2,"num_attention_heads":2,"image_size":4,"patch_size":2},)" +
          R"("text_config":{"model_type":)" + (clip ? R"("qwen2")" : R"("llama")") +
-         R"(,"vocab_size":20,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":)" +
-         std::to_string(layers) + R"(,"num_attention_heads":4,"num_key_value_heads":2,)" +
-         R"("tie_word_embeddings":)" + (clip ? "true" : "false") + "}}";
+         R"(,"vocab_size":20,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":)" + std::to_string(layers) +
+         R"(,"num_attention_heads":4,"num_key_value_heads":2,)" + R"("tie_word_embeddings":)" + (clip ? "true" : "false") +
+         "}}";
 }
 
 data::Image picture(uint64_t seed) {

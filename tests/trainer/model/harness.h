@@ -26,8 +26,8 @@ class ScratchFolder {
 
 model::VlmConfig config_of(const std::string& config_json);
 
-// Small enough for differences in every parameter: 2,000 or so. Pictures of 4 x 4 in patches of 2. With `clip` a CLIP tower whose
-// inner layer is used, Qwen2 and tied embeddings, else SigLIP and Llama.
+// Small enough for differences in every parameter: 2,000 or so. Pictures of 4 x 4 in patches of 2. With `clip` a CLIP tower
+// whose inner layer is used, Qwen2 and tied embeddings, else SigLIP and Llama.
 std::string small_config(bool clip, int layers = 2);
 data::Image picture(uint64_t seed);
 // `text` holds tokens, 3 where an image stands (it takes four positions); every token is a label of the one before it, but

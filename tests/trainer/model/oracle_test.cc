@@ -38,7 +38,8 @@ TEST_P(Frozen, FloatIsNear) {
   TestModel<float> m(test::config_of(fixture::config_json(GetParam())));
   const double loss = m.loss_and_gradients(fixture::samples(m.config, 0, frozen["batch"]));
   EXPECT_NEAR(loss, frozen["loss"].get<double>(), 1e-5 * loss);
-  EXPECT_NEAR(norm(m.params.gradients(), m.params.gradient_elements()) / frozen["steps"][0]["grad_norm"].get<double>(), 1, 1e-5);
+  EXPECT_NEAR(norm(m.params.gradients(), m.params.gradient_elements()) / frozen["steps"][0]["grad_norm"].get<double>(), 1,
+              1e-5);
 }
 
 struct Tensors {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every layout of a model's ranks, as threads, against one rank: the loss, and every parameter's gradient summed over the ranks
-// that hold it, in double to 1e-12. The micro-batches are the awkward ones: none, one and several pictures, nothing trained, one
-// token, nothing at all. What the ranks of each group began is compared too.
+// that hold it, in double to 1e-12. The micro-batches are the awkward ones: none, one and several pictures, nothing trained,
+// one token, nothing at all. What the ranks of each group began is compared too.
 #include "trainer/model/stage.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 
 #include "tests/trainer/model/harness.h"
 #include "trainer/comm/trace.h"
+#include "trainer/model/encoder_stage.h"
 #include "trainer/parallel/mesh.h"
 
 namespace mm {
@@ -26,10 +27,11 @@ struct Case {
   bool recompute = false;
   std::vector<std::string> frozen = {};
   model::LossOptions loss = {};
+  int encoder_tp = 0, encoder_dp = 0;  // 0: the tower is on the ranks of the first stage
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "tp " << c.tp << " cp " << c.cp << " dp " << c.dp << " pp " << c.pp << " chunks " << c.chunks
-       << (c.recompute ? " recompute" : "");
+       << (c.recompute ? " recompute" : "") << " encoder " << c.encoder_tp << " x " << c.encoder_dp;
 }
 
 std::vector<std::vector<data::Sample>> awkward_batches() {
@@ -40,7 +42,8 @@ std::vector<std::vector<data::Sample>> awkward_batches() {
     if (i != 7) one_label.labels[i] = data::no_label;
   data::Sample turns = sample({1, 3, 5, 6, 11, 3, 13, 14, 15, 16, 17, 2}, 50);  // two runs of labels
   turns.labels[6] = turns.labels[11] = data::no_label;
-  return {test::mixed_batch(), {sample({1, 12, 13, 2}, 20)}, {untrained}, {one_label, untrained, turns}, {sample({4, 5}, 21)}, {}};
+  return {test::mixed_batch(),           {sample({1, 12, 13, 2}, 20)}, {untrained},
+          {one_label, untrained, turns}, {sample({4, 5}, 21)},         {}};
 }
 
 model::Placement placement(const model::VlmConfig& config, const Case& c, const Coordinates& at,
@@ -55,10 +58,11 @@ model::Placement placement(const model::VlmConfig& config, const Case& c, const 
       heads |= chunk.heads;
       for (int i = chunk.first_layer; i < chunk.end_layer; ++i) layer |= unit == "text." + std::to_string(i);
     }
-    if (unit == "embed") return {.held = embeds || (config.text.tied && heads), .cut = true, .tied = config.text.tied && c.pp > 1};
+    if (unit == "embed")
+      return {.held = embeds || (config.text.tied && heads), .cut = true, .tied = config.text.tied && c.pp > 1};
     if (unit == "head") return {.held = heads, .cut = true, .tied = false};
     if (unit.starts_with("text.")) return {.held = layer, .cut = true, .tied = false};
-    return {.held = embeds, .cut = false, .tied = false};
+    return {.held = embeds && c.encoder_tp == 0, .cut = false, .tied = false};
   };
   return out;
 }
@@ -97,7 +101,8 @@ double run_pieces(model::Stage<double>& stage, parallel::Mesh& mesh, const std::
       const int64_t n = stage.boundary_elements(batch);
       double *in = piece > 0 ? room(batch) : nullptr, *out = piece + 1 < pieces ? room(batch) : nullptr;
       if (in && pp > 1) mesh.pp->begin_receive(before, in, n, tag(piece, b)).wait();
-      if (in && pp == 1) std::copy_n(messages[static_cast<size_t>(b + (chunk - 1) * static_cast<int>(batches.size()))]->data(), n, in);
+      if (in && pp == 1)
+        std::copy_n(messages[static_cast<size_t>(b + (chunk - 1) * static_cast<int>(batches.size()))]->data(), n, in);
       loss += stage.forward(chunk, b, batch, in, out);
       if (out && pp > 1) sent.push_back(mesh.pp->begin_send(next, out, n, tag(piece + 1, b)));
     }
@@ -121,62 +126,153 @@ comm::Comm& holders(const parallel::Mesh& mesh, model::Holders who) {
   return who == model::Holders::data ? *mesh.data : who == model::Holders::stage ? *mesh.stage : *mesh.tied;
 }
 
-Result run(const model::VlmConfig& config, const Case& c) {
-  const Layout layout{c.tp, c.cp, c.dp, c.pp};
-  std::vector<std::unique_ptr<comm::Comm>> comms = comm::thread_comms(layout.world_size());
-  std::vector<std::vector<comm::Traced>> traces(comms.size());
-  std::vector<Recorder> recorders(comms.size());
-  std::vector<std::string> errors(comms.size());
-  std::vector<double> losses(comms.size());
-  Result result;
-  std::mutex mutex;
-  std::vector<std::vector<data::Sample>> all = awkward_batches();
-  while (all.size() % static_cast<size_t>(c.dp) != 0) all.emplace_back();
-  const auto rank = [&](size_t r) {
-    parallel::Mesh mesh = parallel::make_mesh(*comms[r], layout);
-    const std::vector<model::Chunk> chunks = model::chunks_of(config.text.layers, mesh.at.pp, c.pp, c.chunks);
-    std::vector<model::ParamSpec> specs = model::param_specs(config);
-    model::freeze(specs, c.frozen);
-    model::ParamStore<double> params(specs, placement(config, c, mesh.at, chunks));
+// What a rank has beside its groups: the same on ranks of the decoder and of the encoder.
+struct Rank {
+  std::vector<comm::Traced> trace;
+  Recorder recorder;
+  std::string error;
+  double loss = 0;
+};
+
+class Harness {
+ public:
+  Harness(const model::VlmConfig& config, const Case& c) : config_(config), case_(c), batches_(awkward_batches()) {
+    while (batches_.size() % static_cast<size_t>(c.dp) != 0) batches_.emplace_back();
+  }
+
+  Result run() {
+    const Layout layout = decoder(), tower = encoder();
+    std::vector<std::unique_ptr<comm::Comm>> comms =
+        comm::thread_comms(layout.world_size() + (case_.encoder_tp > 0 ? tower.world_size() : 0));
+    std::vector<Rank> ranks(comms.size());
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < comms.size(); ++r)
+      threads.emplace_back([&, r] {
+        try {
+          play(*comms[r], ranks[r]);
+        } catch (const std::exception& e) {
+          ranks[r].error = e.what();
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    std::vector<std::vector<comm::Traced>> traces;
+    for (size_t r = 0; r < comms.size(); ++r) {
+      EXPECT_EQ(ranks[r].error, "") << "rank " << r;
+      result_.loss += ranks[r].loss;
+      traces.push_back(std::move(ranks[r].trace));
+      // Ranks of one stage share units, and must agree on when they are there.
+      const int number = static_cast<int>(r), first = number < layout.world_size()
+                                                          ? layout.rank({0, 0, 0, layout.coordinates(number).pp})
+                                                          : layout.world_size();
+      EXPECT_EQ(ranks[r].recorder.calls, ranks[static_cast<size_t>(first)].recorder.calls) << "rank " << r;
+    }
+    EXPECT_EQ(comm::first_difference(traces), "");
+    return std::move(result_);
+  }
+
+ private:
+  Layout decoder() const { return {case_.tp, case_.cp, case_.dp, case_.pp}; }
+  Layout encoder() const { return {case_.encoder_tp, 1, case_.encoder_dp, 1}; }
+
+  std::vector<model::MicroBatch> batches_of(int replica) const {
+    std::vector<model::MicroBatch> out;
+    for (size_t b = static_cast<size_t>(replica); b < batches_.size(); b += static_cast<size_t>(case_.dp))
+      model::pack(config_, batches_[b], out.emplace_back());
+    return out;
+  }
+
+  void play(comm::Comm& world, Rank& rank) {
+    const int decoders = decoder().world_size();
+    const bool encodes = world.rank() >= decoders;
+    std::unique_ptr<comm::Comm> kind = world.split(encodes ? 1 : 0, "kind");
+    parallel::Mesh mesh = parallel::make_mesh(*kind, encodes ? encoder() : decoder());
+    std::vector<std::unique_ptr<comm::Comm>> bridges;
+    for (int d = 0; case_.encoder_tp > 0 && d < case_.dp; ++d)
+      bridges.push_back(world.split(encodes || (mesh.at.dp == d && mesh.at.pp == 0) ? 0 : -1, "bridge" + std::to_string(d)));
+    std::vector<model::ParamSpec> specs = model::param_specs(config_);
+    model::freeze(specs, case_.frozen);
+    model::Makers makers;
+    if (case_.encoder_tp > 0) {
+      makers = {.first = case_.tp * case_.cp, .replicas = case_.encoder_dp, .tp = case_.encoder_tp, .trained = false};
+      for (const model::ParamSpec& spec : specs)
+        makers.trained |= spec.trained() && (spec.unit == "projector" || spec.unit.starts_with("vision."));
+    }
+    if (encodes)
+      encode(world, mesh, bridges, specs, makers, rank);
+    else
+      decode(world, mesh, bridges.empty() ? mesh.encoder_share.get() : bridges[static_cast<size_t>(mesh.at.dp)].get(), specs,
+             makers, rank);
+  }
+
+  void decode(comm::Comm& world, parallel::Mesh& mesh, comm::Comm* pictures, const std::vector<model::ParamSpec>& specs,
+              const model::Makers& makers, Rank& rank) {
+    const std::vector<model::Chunk> chunks = model::chunks_of(config_.text.layers, mesh.at.pp, case_.pp, case_.chunks);
+    model::ParamStore<double> params(specs, placement(config_, case_, mesh.at, chunks));
     fixture::fill(params);
-    params.set_hooks(&recorders[r]);
+    params.set_hooks(&rank.recorder);
     tensor::ThreadPool pool(1);
-    model::Stage<double> stage(config, chunks, params, pool, {mesh.tp.get(), mesh.cp.get(), mesh.encoder_share.get()},
-                               {c.recompute, c.loss});
-    std::vector<model::MicroBatch> batches;
-    for (size_t b = static_cast<size_t>(mesh.at.dp); b < all.size(); b += static_cast<size_t>(c.dp))
-      model::pack(config, all[b], batches.emplace_back());
-    comms[r]->start_trace();
+    model::Stage<double> stage(config_, chunks, params, pool, {mesh.tp.get(), mesh.cp.get(), pictures, makers},
+                               {case_.recompute, case_.loss});
+    std::vector<model::MicroBatch> batches = batches_of(mesh.at.dp);
+    if (makers.replicas > 0)
+      for (model::MicroBatch& batch : batches) batch.pixels.clear();
+    world.start_trace();
     for (int step = 0; step < 2; ++step) {  // the second finds everything used
       params.zero_gradients();
-      losses[r] = run_pieces(stage, mesh, batches, c.chunks, 0.01);
+      rank.loss = run_pieces(stage, mesh, batches, case_.chunks, 0.01);
     }
-    traces[r] = comms[r]->take_trace();
+    rank.trace = world.take_trace();
+    collect(params, mesh);
+  }
+
+  void encode(comm::Comm& world, parallel::Mesh& mesh, const std::vector<std::unique_ptr<comm::Comm>>& bridges,
+              const std::vector<model::ParamSpec>& specs, const model::Makers& makers, Rank& rank) {
+    model::Placement placement;
+    placement.tp = case_.encoder_tp;
+    placement.tp_rank = mesh.at.tp;
+    placement.of = [](const std::string& unit) -> model::Placement::Unit {
+      return {.held = unit == "projector" || unit.starts_with("vision."), .cut = true, .tied = false};
+    };
+    model::ParamStore<double> params(specs, placement);
+    fixture::fill(params);
+    params.set_hooks(&rank.recorder);
+    tensor::ThreadPool pool(1);
+    std::vector<comm::Comm*> groups;
+    for (const auto& bridge : bridges) groups.push_back(bridge.get());
+    model::EncoderStage<double> stage(config_, makers, params, pool, mesh.tp.get(), groups, case_.recompute);
+    std::vector<std::vector<model::MicroBatch>> batches;
+    for (int d = 0; d < case_.dp; ++d) batches.push_back(batches_of(d));
+    const int count = static_cast<int>(batches[0].size());
+    world.start_trace();
+    for (int step = 0; step < 2; ++step) {
+      params.zero_gradients();
+      for (int b = 0; b < count; ++b)
+        for (int d = 0; d < case_.dp; ++d) stage.forward(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+      for (int b = 0; b < count; ++b)
+        for (int d = 0; d < case_.dp; ++d) stage.backward(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+    }
+    rank.trace = world.take_trace();
+    collect(params, mesh);
+  }
+
+  void collect(model::ParamStore<double>& params, const parallel::Mesh& mesh) {
     for (const model::Run& held : params.runs())
       if (held.trained) holders(mesh, held.holders).all_reduce(params.gradients() + held.gradient_at, held.size);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < params.specs().size(); ++i)
-      if (params.gradient(i)) test::put_slice(params.specs()[i], params.local()[i], params.gradient(i), result.gradients[params.specs()[i].name]);
-  };
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < comms.size(); ++r)
-    threads.emplace_back([&, r] {
-      try {
-        rank(r);
-      } catch (const std::exception& e) {
-        errors[r] = e.what();
-      }
-    });
-  for (std::thread& t : threads) t.join();
-  for (size_t r = 0; r < comms.size(); ++r) {
-    EXPECT_EQ(errors[r], "") << "rank " << r;
-    result.loss += losses[r];
-    // Ranks of one stage share units, and must agree on when they are there.
-    const int stage = layout.coordinates(static_cast<int>(r)).pp;
-    EXPECT_EQ(recorders[r].calls, recorders[static_cast<size_t>(layout.rank({0, 0, 0, stage}))].calls) << "rank " << r;
+      if (params.gradient(i))
+        test::put_slice(params.specs()[i], params.local()[i], params.gradient(i), result_.gradients[params.specs()[i].name]);
   }
-  EXPECT_EQ(comm::first_difference(traces), "");
-  return result;
+
+  const model::VlmConfig& config_;
+  const Case& case_;
+  std::vector<std::vector<data::Sample>> batches_;
+  std::mutex mutex_;
+  Result result_;
+};
+
+Result run(const model::VlmConfig& config, const Case& c) {
+  return Harness(config, c).run();
 }
 
 void expect_equal(const Result& expected, const Result& got) {
@@ -197,7 +293,7 @@ void expect_equal_to_one_rank(const model::VlmConfig& config, const std::vector<
   std::optional<Result> one;
   for (const Case& c : cases) {
     SCOPED_TRACE(testing::PrintToString(c));
-    if (!one) one = run(config, {.frozen = c.frozen, .loss = c.loss});
+    if (!one || c.frozen != cases.front().frozen) one = run(config, {.frozen = c.frozen, .loss = c.loss});
     expect_equal(*one, run(config, c));
     if (testing::Test::HasFailure()) return;
   }
@@ -220,16 +316,19 @@ TEST_P(Layouts, OneRankAgreesWithTheFacade) {
 }
 
 TEST_P(Layouts, TensorParallel) {  // 3 ranks: heads 2, 1, 1; key heads whole on each
-  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)), {{.tp = 2}, {.tp = 3}, {.tp = 4}, {.tp = 2, .recompute = true}});
+  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)),
+                           {{.tp = 2}, {.tp = 3}, {.tp = 4}, {.tp = 2, .recompute = true}});
 }
 
 TEST_P(Layouts, ContextParallel) {
-  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)), {{.cp = 2}, {.cp = 3}, {.cp = 4}, {.cp = 8}, {.cp = 2, .recompute = true}});
+  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)),
+                           {{.cp = 2}, {.cp = 3}, {.cp = 4}, {.cp = 8}, {.cp = 2, .recompute = true}});
 }
 
 TEST_P(Layouts, Pipeline) {
-  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)),
-                           {{.pp = 2}, {.pp = 3}, {.pp = 4}, {.pp = 2, .chunks = 2}, {.pp = 2, .chunks = 2, .recompute = true}});
+  expect_equal_to_one_rank(
+      test::config_of(test::small_config(GetParam(), 4)),
+      {{.pp = 2}, {.pp = 3}, {.pp = 4}, {.pp = 2, .chunks = 2}, {.pp = 2, .chunks = 2, .recompute = true}});
 }
 
 TEST_P(Layouts, AllTogether) {
@@ -245,10 +344,21 @@ TEST_P(Layouts, AllTogether) {
                             {.tp = 3, .cp = 2, .dp = 1, .pp = 1, .recompute = true}});
 }
 
+TEST_P(Layouts, EncoderOnItsOwnRanks) {
+  expect_equal_to_one_rank(test::config_of(test::small_config(GetParam(), 4)),
+                           {{.encoder_tp = 1, .encoder_dp = 1},
+                            {.encoder_tp = 2, .encoder_dp = 1},
+                            {.tp = 2, .cp = 2, .encoder_tp = 2, .encoder_dp = 2},
+                            {.dp = 2, .pp = 2, .recompute = true, .encoder_tp = 1, .encoder_dp = 3},
+                            {.tp = 2, .pp = 2, .frozen = {"vision_tower.*"}, .encoder_tp = 2, .encoder_dp = 1}});
+}
+
 TEST_P(Layouts, SomethingFrozen) {
   const model::VlmConfig config = test::config_of(test::small_config(GetParam(), 2));
-  for (const std::vector<std::string>& frozen :
-       {std::vector<std::string>{"vision_tower.*"}, {"vision_tower.*", "multi_modal*"}, {"language_model.*"}, {"*embed_tokens*"}})
+  for (const std::vector<std::string>& frozen : {std::vector<std::string>{"vision_tower.*"},
+                                                 {"vision_tower.*", "multi_modal*"},
+                                                 {"language_model.*"},
+                                                 {"*embed_tokens*"}})
     expect_equal_to_one_rank(config, {{.tp = 2, .cp = 2, .pp = 2, .frozen = frozen}});
 }
 
