@@ -116,6 +116,12 @@ int Trainer<T>::run() {
     if (!setup_.preprocessor_text.empty())
       write_file_durably(setup_.job.run.dir + "/preprocessor_config.json", setup_.preprocessor_text);
   });
+  {
+    CommGroup group(world_);
+    saver_.emplace(folder_, group,
+                   checkpoint::Saver::Options{.deadline = save_deadline, .keep = checkpoint::Keep{setup_.job.checkpoint.keep}});
+  }
+  begun_step_ = saved_step_;
   console_.emplace(world_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
   world_.set_phase(fmt::format("step {}", first_step_), step_deadline_);
@@ -133,7 +139,8 @@ int Trainer<T>::run() {
         log::info("{}: asked to stop: {} steps are done, {} are saved", setup_.job.run.dir, step, saved_step_);
       return exit_status::requeue;
     }
-    if (counts.save > 0) save(step);
+    learn(saver_->ended());
+    if (counts.save > 0) begin_save(step);
     StepMetrics metrics = train_step(step, counts);
     metrics.step_s = seconds_since(begin);
     metrics.images_s = counts.images / std::max(metrics.step_s, 1e-9);
@@ -144,7 +151,7 @@ int Trainer<T>::run() {
     report(metrics);
     step_deadline_ = step_deadline(setup_.job, metrics.step_s);
     world_.set_phase(fmt::format("step {}", step + 1), step_deadline_);
-    if (save_due(step + 1) && step + 1 < steps) save(step + 1);
+    if (save_due(step + 1) && step + 1 < steps) begin_save(step + 1);
   }
   save(steps);
   agent_.say({{"PHASE", "end"}});
@@ -289,29 +296,51 @@ void Trainer<T>::save_beside(int64_t done) {
                         : fmt::format("{}: the state before step {} could not be kept: {}", run, done, result.error));
 }
 
+// Begins a save beside the training; where both of the saver's buffers are busy it is left out.
 template <class T>
-void Trainer<T>::save(int64_t done) {
-  if (done == saved_step_) return;
+void Trainer<T>::begin_save(int64_t done) {
+  if (done == begun_step_) return;
   const Clock::time_point begin = Clock::now();
   agent_.say({{"PHASE", "save"}});
   world_.set_phase(fmt::format("save of step {}", done), save_deadline);
   if (metrics_)
     if (const std::string error = metrics_->sync(); !error.empty()) warn(error);
   CommGroup group(world_);
-  const checkpoint::SaveResult result = folder_.save(group, done, views(), facts_of(setup_, batches_.fingerprint(), done));
-  saved_at_ = Clock::now();  // a save that failed is tried again when the next is due
-  if (result.committed) {
-    saved_step_ = done;
-    const std::string error = folder_.retain(group, setup_.job.checkpoint.keep);
-    if (!error.empty()) warn(error);
-    agent_.say({{"CHECKPOINT", std::to_string(done)}});
-  } else {
-    ++failed_saves_;
-    warn(fmt::format("checkpoint of step {} failed, the one of step {} stays: {}", done, saved_step_, result.error));
-  }
+  if (saver_->begin(group, done, views(), facts_of(setup_, batches_.fingerprint(), done)))
+    begun_step_ = done;
+  else
+    warn(fmt::format("checkpoint of step {} is left out: two others are still being written", done));
+  saved_at_ = Clock::now();  // a save that fails is tried again when the next is due
   save_seconds_ = seconds_since(begin);
   agent_.say({{"PHASE", "train"}});
   world_.set_phase(fmt::format("step {}", done), step_deadline_);
+}
+
+template <class T>
+void Trainer<T>::learn(const std::vector<checkpoint::SaveResult>& results) {
+  for (const checkpoint::SaveResult& result : results) {
+    for (const std::string& problem : result.problems) warn(problem);
+    if (result.committed) {
+      saved_step_ = result.step;
+      agent_.say({{"CHECKPOINT", std::to_string(result.step)}});
+    } else {
+      ++failed_saves_;
+      warn(fmt::format("checkpoint of step {} failed, the one of step {} stays: {}", result.step, saved_step_, result.error));
+    }
+  }
+}
+
+// Returns when the step is saved, or cannot be.
+template <class T>
+void Trainer<T>::save(int64_t done) {
+  agent_.say({{"PHASE", "save"}});
+  world_.set_phase(fmt::format("save of step {}", done), save_deadline);
+  learn(saver_->wait());
+  if (saved_step_ == done) return;
+  begun_step_ = -1;
+  begin_save(done);
+  agent_.say({{"PHASE", "save"}});
+  learn(saver_->wait());
 }
 
 template <class T>

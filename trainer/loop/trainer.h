@@ -55,6 +55,8 @@ class Trainer {
   bool save_due(int64_t done) const;
   bool save_due_by_clock() const;
   std::vector<checkpoint::ConstView> views();
+  void begin_save(int64_t done);
+  void learn(const std::vector<checkpoint::SaveResult>& results);
   void save(int64_t done);
   void save_beside(int64_t done);
 
@@ -69,7 +71,8 @@ class Trainer {
   optim::Sharded<T> sharded_;
   std::unique_ptr<Passes<T>> passes_;
   checkpoint::RunFolder folder_;
-  int64_t first_step_ = 0, saved_step_ = 0;
+  std::optional<checkpoint::Saver> saver_;
+  int64_t first_step_ = 0, begun_step_ = 0, saved_step_ = 0;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   double save_seconds_ = 0;
   std::chrono::milliseconds step_deadline_ = std::chrono::seconds(15);  // how late a peer may be in a step; the first one's

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <regex>
 
 #include "tests/trainer/loop/harness.h"
 #include "trainer/data/tar.h"
@@ -167,13 +168,14 @@ TEST_F(TrainerTest, ARunIsNotContinuedWithSomethingElse) {
 }
 
 TEST_F(TrainerTest, ADamagedCheckpointIsNeverUsed) {
-  ASSERT_EQ(train("run").exit_code, 0);
+  // The last step of a run is always saved; others may be left out where steps are faster than the disk.
+  for (const char* steps : {"run.steps=15", "run.steps=20"}) ASSERT_EQ(train("run", {"--set", steps, "--set", "optim.min_lr_ratio=1"}).exit_code, 0);
   const std::vector<std::string> whole = numbers("run");
   const auto damage = [&](const char* step) {
     edit(at(fmt::format("run/checkpoints/{}/rank-00000.h5", step)), [](std::string& file) { file[file.size() / 2] ^= 1; });
   };
   damage("step-0000020");
-  CommandResult r = train("run");
+  CommandResult r = train("run", {"--set", "optim.min_lr_ratio=1"});
   ASSERT_EQ(r.exit_code, 0) << r.err;
   EXPECT_SAYS(r, "checkpoint not used: step-0000020");
   EXPECT_SAYS(r, "continues at step 15 of 20");
@@ -189,24 +191,37 @@ TEST_F(TrainerTest, ADamagedCheckpointIsNeverUsed) {
 TEST_F(TrainerTest, AFullDiskCostsACheckpointAndNothingElse) {
   if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     GTEST_SKIP() << "skipped: no private mounts here";
-  ASSERT_EQ(train("whole").exit_code, 0);
+  const std::vector<std::string> long_enough = {"--json", "--set", "run.steps=150"};
+  ASSERT_EQ(train("whole", long_enough).exit_code, 0);
   fs::create_directories(at("run"));
   ASSERT_EQ(::mount("none", at("run").c_str(), "tmpfs", 0, "size=64m"), 0);
-  Child child(command("run", {"--json"}), at("err"));
-  ASSERT_TRUE(child.wait_for_step(6));
+  Child child(command("run", long_enough), at("err"));
+  const auto until = [&](const auto& holds) {
+    for (int64_t step = 0; !holds(); ++step)
+      if (!child.wait_for_step(step)) return false;
+    return true;
+  };
+  ASSERT_TRUE(until([&] {
+    for (const fs::directory_entry& e : fs::directory_iterator(at("run")))
+      if (e.path().filename() == "checkpoints")
+        for (const fs::directory_entry& s : fs::directory_iterator(e))
+          if (s.path().filename().string().starts_with("step-")) return true;
+    return false;
+  }));
   {
     std::ofstream filler(at("run/filler"), std::ios::binary);
     const std::string block(1 << 20, 'x');
     while (filler.write(block.data(), 1 << 20).flush()) continue;
   }
-  ASSERT_TRUE(child.wait_for_step(12));
+  EXPECT_TRUE(until([&] { return read_file(at("err")).find(" failed, the one of step ") != std::string::npos; }));
   fs::remove(at("run/filler"));
+  while (child.line()) continue;
   const Ended ended = child.end();
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_SAYS(ended, "checkpoint of step 10 failed, the one of step 5 stays: ");
-  EXPECT_SAYS(ended, "No space left on device");
+  EXPECT_TRUE(std::regex_search(ended.err, std::regex("checkpoint of step [0-9]+ failed, the one of step [0-9]+ stays: .*No space left on device")))
+      << ended.err;
   EXPECT_EQ(numbers("run"), numbers("whole"));
-  EXPECT_EQ(metrics("run").back().at("failed_saves"), 1);
+  EXPECT_GE(metrics("run").back().at("failed_saves"), 1);
   EXPECT_EQ(trainer({"eval", at("run")}).exit_code, 0);
   EXPECT_EQ(::umount2(at("run").c_str(), MNT_DETACH), 0);
 }
