@@ -27,6 +27,7 @@ class Channel : public Group {
 
  private:
   std::string connect_all(Group& group);
+  std::string name_of(size_t rank) const;  // for messages
 
   int rank_;
   std::chrono::milliseconds deadline_;

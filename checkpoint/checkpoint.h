@@ -89,6 +89,9 @@ struct SaveResult {
   double seconds = 0;
   uint64_t bytes = 0;  // payload of all ranks
   int64_t step = 0;
+  // Where all ranks have it: "memory", "node", "peer", "shared", a blank between two; and why it is not where it should be.
+  std::string tiers;
+  std::vector<std::string> problems;
 };
 
 struct StepInfo {
@@ -104,7 +107,19 @@ struct Keep {
   int64_t every = 0;
 };
 
-struct Writer;  // checkpoint/commit.h
+// Where copies of a step go besides the shared file system, nearest first. Each is optional. What is kept there are the newest
+// two steps.
+struct Tiers {
+  std::string memory_socket;  // of the node's agent, which keeps sealed memory for `job`; counted in the job's memory
+  std::string job;            // the Slurm job id
+  std::string node_folder;    // on the node's own disk
+  bool peer = false;          // also on the disk of another node, where node_folder is set on all ranks
+  std::string node_name;      // ranks with the same name share a node; default: the host name
+  int64_t shared_every = 1;   // each so many saves goes to the shared file system too; 0: none does
+};
+
+struct Writer;       // checkpoint/commit.h
+class NearCopies;    // checkpoint/tiers.h
 
 // Not to be used by several threads at once.
 class RunFolder {
@@ -115,6 +130,10 @@ class RunFolder {
   // Committed steps, newest first. Private and foreign names are ignored.
   std::vector<StepInfo> list() const;
   const std::string& path() const { return checkpoints_; }
+
+  // Before anything is loaded, where there are tiers: a load then takes the newest step of all of them, of each file the nearest
+  // copy that verifies. Collective. A tier that cannot be had is left out; returns why, of this rank.
+  std::vector<std::string> use_tiers(Group& group, const Tiers& tiers);
 
   // Saves and commits step `step` ("this many steps are done") straight from the views. Collective; blocks until committed or
   // failed. Never throws for what a disk can do: the result says it, the same on all ranks. The first save claims the run for
@@ -142,6 +161,8 @@ class RunFolder {
   friend class Saver;
   std::string checkpoints_;
   std::unique_ptr<Writer> writer_;
+  std::unique_ptr<NearCopies> near_;
+  Tiers tiers_;
 };
 
 // Saves beside the training: begin() copies the values into one of two buffers and returns; another thread writes, commits and
@@ -155,7 +176,7 @@ class Saver {
     std::chrono::seconds deadline{30 * 60};  // for the slowest rank; a later one is named and the save fails
     std::optional<Keep> keep = {};          // applied after each commit; none: nothing is removed
   };
-  // Collective. `folder` must outlive it, and is not saved to by others meanwhile.
+  // Collective. Saves go to the tiers that `folder` uses, too, before the shared file system. `folder` must outlive it, and is not saved to by others meanwhile.
   Saver(RunFolder& folder, Group& group, const Options& options);
   // Waits until all saves have ended.
   ~Saver();

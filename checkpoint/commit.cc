@@ -8,6 +8,8 @@
 //     structure of its file from the save before, or builds it in memory, creates the file and reserves its space (a full disk
 //     shows here), streams the payload block by block (hash, write), writes hashes, index and structure, then fsync and close,
 //     then fsync of the private folder.
+//     Where there are nearer tiers (checkpoint/tiers.h), each rank first puts the same file there, and they become whole: rank 0
+//     hears from all, sends all the manifest, and each node publishes it. A failure there is told and fails nothing else.
 //  3. The ranks tell rank 0 their record (size and hashes) or their error. One error and the save has failed.
 //  4. Rank 0 reads the indexes of all files back, checks that the boxes tile every tensor, writes the manifest beside its name,
 //     fsyncs it, renames it and fsyncs the private folder. All of the step is now durable under a name that no load looks at.
@@ -29,6 +31,7 @@
 #include "checkpoint/epochs.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/step_reader.h"
+#include "checkpoint/tiers.h"
 #include "common/version.h"
 
 namespace mm::checkpoint {
@@ -103,47 +106,118 @@ std::string commit(const std::string& checkpoints, const std::string& private_fo
   return std::to_string(manifest.payload());
 }
 
-SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
-                   const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
-                   const std::string& problem) {
+std::string name_of_tiers(const std::string& letters) {
+  std::string out;
+  for (const auto& [letter, name] : {std::pair('m', "memory"), {'n', "node"}, {'p', "peer"}}) {
+    if (letters.find(letter) != std::string::npos) out += std::string(out.empty() ? "" : " ") + name;
+  }
+  return out;
+}
+
+// What is in all of them.
+std::string common_letters(std::string a, const std::string& b) {
+  std::erase_if(a, [&](char c) { return b.find(c) == std::string::npos; });
+  return a;
+}
+
+// Steps 4 of the nearer tiers, on rank 0: the tiers that all ranks have filled, and the manifest.
+std::pair<std::string, Manifest> whole_tiers(const std::vector<std::string>& reports, Manifest manifest) {
+  std::string letters = "mnp";
+  for (const std::string& r : reports) {
+    if (r.empty() || r[0] != '+') return {"", manifest};
+    const size_t space = r.find(' ');
+    letters = common_letters(letters, r.substr(1, space - 1));
+    if (letters.empty()) return {"", manifest};
+    manifest.files.push_back(parse_file_record(r.substr(space + 1)));
+  }
+  return {letters, manifest};
+}
+
+// Collective. The tiers that have the step, and its payload.
+std::pair<std::string, uint64_t> save_near(NearCopies& near, Group& group, const SaveTask& task, const Manifest& manifest,
+                                           const WriteOptions& options) {
+  const std::vector<std::string> reports = group.gather(report_of([&] {
+    if (!task.problem.empty()) throw Error(exit_status::internal, task.problem);
+    const auto [letters, record] = near.write({manifest.writer, task.step, group.rank(), group.size()}, task.mine, options);
+    return letters + " " + text_of(record);
+  }));
+  std::string outcome = "+";
+  if (group.rank() == 0) {
+    const auto [letters, whole] = whole_tiers(reports, manifest);
+    if (!letters.empty()) outcome = "+" + letters + " " + text_of(whole);
+  }
+  outcome = group.broadcast(outcome);
+  const size_t space = outcome.find(' ');
+  if (space == std::string::npos) return {"", 0};
+  const std::string letters = outcome.substr(1, space - 1), text = outcome.substr(space + 1);
+  near.commit(task.step, manifest.writer, text, letters);
+  return {name_of_tiers(letters), parse_manifest(text, "the manifest").payload()};
+}
+
+// The parts of one save that follow each other, on all ranks.
+SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group, NearCopies* near, const SaveTask& task,
+                   const WriteOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const bool first = group.rank() == 0;
-  const auto failed = [](const std::string& error) { return SaveResult{false, error}; };
+  SaveResult result;
+  const std::string started = group.broadcast(!first ? "" : report_of([&] {
+    std::string name;
+    if (task.shared)
+      start_save(checkpoints, writer, task.step, name);
+    else
+      name = name_save(checkpoints, writer, task.step);
+    return fmt::format("{} {}", writer.epoch, name);
+  }));
+  if (result.error = first_error({started}); !result.error.empty()) return result;
+  const size_t space = started.find(' ');
+  const std::string name = started.substr(space + 1);
+  const auto manifest = [&] {
+    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return Manifest{task.step, name, version_line("mm-train"), now, seconds, std::stoll(started.substr(1, space - 1)), task.facts, {}};
+  };
+  if (near != nullptr) {
+    std::tie(result.tiers, result.bytes) = save_near(*near, group, task, manifest(), options);
+    result.problems = near->problems();
+    result.committed = !result.tiers.empty();
+  }
+  if (!task.shared) {
+    if (!result.committed) result.error = fmt::format("checkpoint: step {}: no tier has it of all ranks", task.step);
+    return result;
+  }
 
-  const std::string started = group.broadcast(first ? report_of([&] {
-    std::string made;
-    start_save(checkpoints, writer, step, made);
-    return made;
-  })
-                                                    : "");
-  if (const std::string error = first_error({started}); !error.empty()) return failed(error);
-  const std::string name = started.substr(1);
-  const std::string private_folder = checkpoints + "/" + private_name(step, name);
-
+  const std::string private_folder = checkpoints + "/" + private_name(task.step, name);
   const std::vector<std::string> reports = group.gather(report_of([&] {
-    if (!problem.empty()) throw Error(exit_status::internal, problem);
-    const Identity identity{name, step, group.rank(), group.size()};
-    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, mine, options);
+    if (!task.problem.empty()) throw Error(exit_status::internal, task.problem);
+    const Identity identity{name, task.step, group.rank(), group.size()};
+    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, task.mine, options);
     io::sync_folder(private_folder);
     return text_of(record);
   }));
-  const std::string outcome = group.broadcast(!first ? "" : report_of([&] {
-    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return commit(checkpoints, private_folder, {step, name, version_line("mm-train"), now, seconds, writer.epoch, facts, {}},
-                  reports);
-  }));
-  if (const std::string error = first_error({outcome}); !error.empty()) return failed(error);
-  return {true, "", 0, std::stoull(outcome.substr(1))};
+  const std::string outcome =
+      group.broadcast(!first ? "" : report_of([&] { return commit(checkpoints, private_folder, manifest(), reports); }));
+  if (const std::string error = first_error({outcome}); !error.empty()) {
+    // Where a nearer tier has the step it is saved all the same.
+    (result.committed ? result.problems.emplace_back() : result.error) = error;
+    return result;
+  }
+  result.committed = true;
+  result.tiers += result.tiers.empty() ? "shared" : " shared";
+  result.bytes = std::stoull(outcome.substr(1));
+  return result;
 }
 
 }  // namespace
 
-std::string start_save(const std::string& checkpoints, Writer& writer, int64_t step, std::string& name) {
+std::string name_save(const std::string& checkpoints, Writer& writer, int64_t step) {
   if (step < 0) throw Error(exit_status::internal, fmt::format("checkpoint: save step {}: negative", step));
   if (writer.epoch == 0) writer.epoch = claim_epoch(checkpoints, writer.resumed_from);
+  return new_writer();
+}
+
+std::string start_save(const std::string& checkpoints, Writer& writer, int64_t step, std::string& name) {
+  name = name_save(checkpoints, writer, step);
   remove_leftovers(checkpoints);
-  name = new_writer();
   std::string folder = checkpoints + "/" + private_name(step, name);
   io::make_folder(folder);
   return folder;
@@ -169,14 +243,13 @@ std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std:
   return out;
 }
 
-SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
-                     const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
-                     const std::string& problem) {
+SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, NearCopies* near, const SaveTask& task,
+                     const WriteOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  SaveResult result = attempt(checkpoints, writer, group, step, mine, facts, options, problem);
+  SaveResult result = attempt(checkpoints, writer, group, near, task, options);
   // Our private folder after a failure; after a commit over an older folder of that name, the older one.
-  if (group.rank() == 0) remove_leftovers(checkpoints);
-  result.step = step;
+  if (group.rank() == 0 && task.shared) remove_leftovers(checkpoints);
+  result.step = task.step;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

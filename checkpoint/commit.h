@@ -23,13 +23,21 @@ struct Writer {
 // The views of a rank that it is to write.
 std::vector<ConstView> without_replicas(Owners& owners, Group& group, const std::vector<ConstView>& shown);
 
-// Collective. `mine` are the views that this rank writes; `problem` is why it cannot, unless it is empty.
-SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, int64_t step,
-                     const std::vector<ConstView>& mine, const Facts& facts, const WriteOptions& options,
-                     const std::string& problem = "");
+struct SaveTask {
+  int64_t step = 0;
+  std::vector<ConstView> mine;  // that this rank writes
+  Facts facts;
+  std::string problem;          // why this rank cannot, unless it is empty
+  bool shared = true;           // to the shared file system
+};
+// Collective. `near` may be none.
+SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, NearCopies* near, const SaveTask& task,
+                     const WriteOptions& options);
 
 // The parts of it that one process that writes the files of several ranks needs. Each throws Error.
-// Makes the private folder of a save, whose name is `name` then; claims an epoch, if this is the writer's first.
+// A new name for a save; claims an epoch, if this is the writer's first.
+std::string name_save(const std::string& checkpoints, Writer& writer, int64_t step);
+// Makes the private folder of a save, whose name is `name` then.
 std::string start_save(const std::string& checkpoints, Writer& writer, int64_t step, std::string& name);
 // Checks that the files, in the order of ranks and durable, hold whole tensors, and publishes the step.
 void commit_files(const std::string& checkpoints, const std::string& private_folder, const Manifest& manifest);

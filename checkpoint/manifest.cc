@@ -83,6 +83,10 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   if (text.substr(body.size()) != last_line_begin + hash128(body) + last_line_end) {
     throw BadStep("checkpoint: " + where + ": its hash does not hold");
   }
+  return parse_manifest_body(text, where);
+}
+
+Manifest parse_manifest_body(const std::string& text, const std::string& where) {
   try {
     const json j = json::parse(text);
     if (j.at("format").get<std::string>() != "mm-train checkpoint")

@@ -48,6 +48,8 @@ FileRecord parse_file_record(const std::string& text);
 std::string text_of(const Manifest& manifest);
 // `where` names it in errors. Throws BadStep, or a usage Error for a format version that this program does not know.
 Manifest parse_manifest(const std::string& text, const std::string& where);
+// The same without a look at the hash in its last line.
+Manifest parse_manifest_body(const std::string& json, const std::string& where);
 // Reads STEP_FOLDER/manifest.json; a step other than `step` in it is a BadStep.
 Manifest read_manifest(const std::string& step_folder, int64_t step);
 

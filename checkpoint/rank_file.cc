@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "checkpoint/hash.h"
 
@@ -13,9 +14,9 @@ namespace {
 
 // A missing or short file is wrong content; anything else that a read reports may pass, and says nothing about the step.
 template <class F>
-auto as_content(F&& f) {
+void as_content(F&& f) {
   try {
-    return f();
+    f();
   } catch (const io::Failure& e) {
     if (e.is_of_content()) throw BadStep(e.what());
     throw;
@@ -24,19 +25,20 @@ auto as_content(F&& f) {
 
 }  // namespace
 
-RankFile::RankFile(std::string path, const FileRecord& record, const Identity& identity)
-    : path_(std::move(path)), record_(record) {
-  const std::string where = "checkpoint: " + path_;
+RankFile::RankFile(std::vector<Place> places, const FileRecord& record, const Identity& identity)
+    : places_(std::move(places)), open_(places_.size()), record_(record) {
   const uint64_t size = record_.size;
+  const std::string where = "checkpoint: " + name();
   if (record_.index_bytes > size || record_.index_offset > size - record_.index_bytes)
     throw BadStep(where + ": the index lies beyond the file");
-  if (record_.hash_count > size / 8 || record_.hash_offset > size - 8 * record_.hash_count) {
+  if (record_.hash_count > size / 8 || record_.hash_offset > size - 8 * record_.hash_count)
     throw BadStep(where + ": the hashes lie beyond the file");
-  }
-  const io::File file = open();
   std::string blob(record_.index_bytes, '\0');
-  as_content([&] { file.read(blob.data(), blob.size(), record_.index_offset); });
-  if (hash128(blob) != record_.index_hash) throw BadStep(where + ": the hash of its index does not hold");
+  try_places([&](Source& source, const std::string& place) {
+    source.read(blob.data(), blob.size(), record_.index_offset);
+    if (hash128(blob) != record_.index_hash) throw BadStep("checkpoint: " + place + ": the hash of its index does not hold");
+  });
+  release();
   RankIndex index = decode_index(blob, size, record_.hash_count, where);
   if (index.identity != identity) {
     throw BadStep(fmt::format("{}: it is rank {} of {} of step {} by writer {}, not rank {} of {} of step {} by writer {}",
@@ -46,52 +48,90 @@ RankFile::RankFile(std::string path, const FileRecord& record, const Identity& i
   entries_ = std::move(index.entries);
 }
 
-io::File RankFile::open() const {
-  return as_content([&] {
-    io::File file = io::File::open(path_);
-    if (file.size() != record_.size) {
-      throw BadStep(fmt::format("checkpoint: {}: {} bytes long, not {}", path_, file.size(), record_.size));
+std::shared_ptr<Source> RankFile::source(size_t place) {
+  const std::lock_guard lock(mutex_);
+  if (!open_[place]) {
+    std::shared_ptr<Source> opened = places_[place].open();
+    if (opened->size() != record_.size) {
+      throw BadStep(fmt::format("checkpoint: {}: {} bytes long, not {}", places_[place].name, opened->size(), record_.size));
     }
-    return file;
-  });
+    open_[place] = std::move(opened);
+  }
+  return open_[place];
 }
 
-void RankFile::check_structure(const io::File& file) {
-  if (checked_) return;
-  Hash128 hash;
-  std::vector<char> buffer;
-  for (const Range& r : structure_ranges(entries_, record_.size)) {
-    for (uint64_t at = r.begin; at < r.end; at += buffer.size()) {
-      buffer.resize(std::min(block_bytes, r.end - at));
-      as_content([&] { file.read(buffer.data(), buffer.size(), at); });
-      hash.add(buffer.data(), buffer.size());
+void RankFile::try_places(const std::function<void(Source&, const std::string&)>& use) {
+  std::exception_ptr first;
+  for (size_t place = best_; place < places_.size(); ++place) {
+    try {
+      return as_content([&] { use(*source(place), places_[place].name); });
+    } catch (const std::exception&) {
+      if (!first) first = std::current_exception();
+      // The last copy stays, to be asked again.
+      size_t failed = place;
+      if (place + 1 < places_.size()) best_.compare_exchange_strong(failed, place + 1);
     }
   }
-  if (hash.hex() != record_.structure_hash) throw BadStep("checkpoint: " + path_ + ": the hash of its structure does not hold");
+  std::rethrow_exception(first);
+}
+
+void RankFile::release() {
+  const std::lock_guard lock(mutex_);
+  for (auto& source : open_) source.reset();
+}
+
+void RankFile::check_structure() {
+  if (checked_) return;
+  std::vector<char> buffer;
   std::vector<uint64_t> hashes(record_.hash_count);
-  as_content([&] { file.read(hashes.data(), hashes.size() * sizeof(uint64_t), record_.hash_offset); });
+  try_places([&](Source& source, const std::string& place) {
+    Hash128 hash;
+    for (const Range& r : structure_ranges(entries_, record_.size)) {
+      for (uint64_t at = r.begin; at < r.end; at += buffer.size()) {
+        buffer.resize(std::min(block_bytes, r.end - at));
+        source.read(buffer.data(), buffer.size(), at);
+        hash.add(buffer.data(), buffer.size());
+        // The hashes lie within one range; they are taken from the bytes that were hashed.
+        const uint64_t begin = std::max(at, record_.hash_offset);
+        const uint64_t end = std::min(at + buffer.size(), record_.hash_offset + 8 * record_.hash_count);
+        if (begin < end) {
+          std::memcpy(reinterpret_cast<char*>(hashes.data()) + (begin - record_.hash_offset), buffer.data() + (begin - at),
+                      end - begin);
+        }
+      }
+    }
+    if (hash.hex() != record_.structure_hash) throw BadStep("checkpoint: " + place + ": the hash of its structure does not hold");
+  });
   hashes_ = std::move(hashes);
   checked_ = true;
 }
 
-void RankFile::read_block(const io::File& file, const Entry& e, uint64_t block, std::span<const Run> runs,
-                          std::vector<char>& scratch) const {
+void RankFile::will_need(const Entry& e, uint64_t block) {
+  try {
+    source(best_)->will_need(e.offset + block * block_bytes, block_bytes);
+  } catch (const std::exception&) {
+    // The read itself meets it again.
+  }
+}
+
+void RankFile::read_block(const Entry& e, uint64_t block, std::span<const Run> runs, std::vector<char>& scratch) {
   // Pieces that are hashed while they are still in the processor's cache.
   constexpr uint64_t piece_bytes = 128 << 10;
   const uint64_t begin = block * block_bytes, length = std::min(block_bytes, e.bytes() - begin);
   const bool direct = runs.size() == 1 && runs[0].count == length;
   if (!direct) scratch.resize(std::max<size_t>(scratch.size(), runs.empty() ? piece_bytes : length));
-  Hash64 hash;
-  for (uint64_t at = 0; at < length; at += piece_bytes) {
-    const uint64_t n = std::min(piece_bytes, length - at);
-    char* to = direct ? runs[0].target + at : runs.empty() ? scratch.data() : scratch.data() + at;
-    as_content([&] { file.read(to, n, e.offset + begin + at); });
-    hash.add(to, n);
-  }
-  if (hash.value() != hashes_[e.first_block + block]) {
+  try_places([&](Source& source, const std::string& place) {
+    Hash64 hash;
+    for (uint64_t at = 0; at < length; at += piece_bytes) {
+      const uint64_t n = std::min(piece_bytes, length - at);
+      char* to = direct ? runs[0].target + at : runs.empty() ? scratch.data() : scratch.data() + at;
+      source.read(to, n, e.offset + begin + at);
+      hash.add(to, n);
+    }
+    if (hash.value() == hashes_[e.first_block + block]) return;
     throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): the hash of block {}, bytes {} to {} of the file, does not hold",
-                              path_, e.name, e.role, block, e.offset + begin, e.offset + begin + length));
-  }
+                              place, e.name, e.role, block, e.offset + begin, e.offset + begin + length));
+  });
   if (direct) return;
   for (const Run& r : runs) std::memcpy(r.target, scratch.data() + (r.source - begin), r.count);
 }

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's file of a step, read with every byte checked against its hash. rank_file_writer.h writes it.
+// One rank's file of a step, read with every byte checked against its hash, from the first of its copies that holds.
+// rank_file_writer.h writes it.
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/index.h"
-#include "checkpoint/io.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/source.h"
 
 namespace mm::checkpoint {
 
@@ -20,22 +25,29 @@ struct Run {
 
 class RankFile {
  public:
-  // Reads the index. Throws BadStep for what does not hold, io::Failure for what cannot be read now.
-  RankFile(std::string path, const FileRecord& record, const Identity& identity);
-  const std::string& path() const { return path_; }
+  // Reads the index. Throws BadStep for what does not hold in any copy, io::Failure for what cannot be read now.
+  RankFile(std::vector<Place> places, const FileRecord& record, const Identity& identity);
+  const std::string& name() const { return places_[0].name; }
   const std::vector<Entry>& entries() const { return entries_; }
 
-  // For the two below; checks type and size.
-  io::File open() const;
   // Checks every byte that is not payload, and keeps the payload's hashes. Does nothing the second time.
-  void check_structure(const io::File& file);
+  void check_structure();
   // Reads a block of an entry and checks it, then copies `runs` of it, which lie within it, to their targets; without runs it is
   // only checked. After check_structure. From any thread; `scratch` is the thread's own.
-  void read_block(const io::File& file, const Entry& entry, uint64_t block, std::span<const Run> runs,
-                  std::vector<char>& scratch) const;
+  void read_block(const Entry& entry, uint64_t block, std::span<const Run> runs, std::vector<char>& scratch);
+  void will_need(const Entry& entry, uint64_t block);
+  // Closes what has been opened.
+  void release();
 
  private:
-  std::string path_;
+  std::shared_ptr<Source> source(size_t place);
+  // Calls `use` with one copy after the other until it throws nothing; rethrows what the first one met.
+  void try_places(const std::function<void(Source&, const std::string& name)>& use);
+
+  std::vector<Place> places_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Source>> open_;  // of each place
+  std::atomic<size_t> best_ = 0;               // places before it have failed
   FileRecord record_;
   std::vector<Entry> entries_;
   std::vector<uint64_t> hashes_;

@@ -6,6 +6,7 @@
 #include "checkpoint/epochs.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/step_reader.h"
+#include "checkpoint/tiers.h"
 
 namespace mm::checkpoint {
 namespace {
@@ -44,11 +45,17 @@ std::vector<StepInfo> RunFolder::list() const {
   return list_steps(checkpoints_);
 }
 
+std::vector<std::string> RunFolder::use_tiers(Group& group, const Tiers& tiers) {
+  tiers_ = tiers;
+  near_ = std::make_unique<NearCopies>(tiers, checkpoints_, group);
+  return near_->problems();
+}
+
 SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
   WriteOptions options;
   options.skeletons = &writer_->skeletons;
-  const std::vector<ConstView> mine = without_replicas(writer_->owners, group, tensors);
-  return save_step(checkpoints_, *writer_, group, step, mine, facts, options);
+  const SaveTask task{step, without_replicas(writer_->owners, group, tensors), facts, "", true};
+  return save_step(checkpoints_, *writer_, group, near_.get(), task, options);
 }
 
 void retain_steps(const std::string& checkpoints, const Keep& keep) {

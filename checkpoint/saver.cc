@@ -18,6 +18,7 @@
 #include "checkpoint/channel.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/pace.h"
+#include "checkpoint/tiers.h"
 #include "common/error.h"
 
 namespace mm::checkpoint {
@@ -79,11 +80,8 @@ void snapshot(std::vector<ConstView>& views, Buffer& buffer) {
 }
 
 struct Job {
-  int64_t step = 0;
+  SaveTask task;
   size_t buffer = 0;
-  std::vector<ConstView> views;
-  Facts facts;
-  std::string problem;
 };
 
 }  // namespace
@@ -104,6 +102,7 @@ struct Saver::State {
 
   void flush_all(const std::stop_token& stop);
   SaveResult flush(const Job& job);
+  void remove_old(SaveResult& result) const;
 
   RunFolder& folder;
   const Options options;
@@ -119,29 +118,35 @@ struct Saver::State {
   bool busy[2] = {false, false};
   std::deque<Job> queue;
   std::vector<SaveResult> results;
-  int64_t skipped = 0;
+  int64_t skipped = 0, begun = 0;
   std::jthread flusher;  // last, so that it ends first
 };
 
 SaveResult Saver::State::flush(const Job& job) {
   SaveResult result;
-  result.step = job.step;
+  result.step = job.task.step;
   if (!channel) {
     result.error = broken_because;
     return result;
   }
   try {
     const WriteOptions write{options.threads, true, &pace, &skeletons};
-    result = save_step(folder.checkpoints_, *folder.writer_, *channel, job.step, job.views, job.facts, write, job.problem);
-    if (result.committed && options.keep && channel->rank() == 0) retain_steps(folder.checkpoints_, *options.keep);
-  } catch (const io::Failure& e) {
-    result.error = e.what();  // of the removal: the step is committed
+    result = save_step(folder.checkpoints_, *folder.writer_, *channel, folder.near_.get(), job.task, write);
+    if (result.committed && job.task.shared && options.keep && channel->rank() == 0) remove_old(result);
   } catch (const std::exception& e) {
     result.error = broken_because = e.what();
     const std::lock_guard lock(mutex);
     channel.reset();
   }
   return result;
+}
+
+void Saver::State::remove_old(SaveResult& result) const {
+  try {
+    retain_steps(folder.checkpoints_, *options.keep);
+  } catch (const Error& e) {
+    result.problems.emplace_back(e.what());
+  }
 }
 
 void Saver::State::flush_all(const std::stop_token& stop) {
@@ -201,19 +206,21 @@ bool Saver::begin(Group& group, int64_t step, const std::vector<ConstView>& tens
     broken = broken || theirs[0] == is_broken;
   }
   Job job;
-  job.step = step;
-  job.facts = facts;
+  job.task.step = step;
+  job.task.facts = facts;
+  const int64_t every = s.folder.tiers_.shared_every;
+  job.task.shared = s.folder.near_ == nullptr || (every > 0 && s.begun++ % every == 0);
   if (broken) {
     std::unique_ptr<Channel> fresh = s.make_channel(group);
     const std::lock_guard lock(s.mutex);
     s.channel = std::move(fresh);
   }
-  job.views = without_replicas(s.owners, group, tensors);
+  job.task.mine = without_replicas(s.owners, group, tensors);
   job.buffer = buffer;
   try {
-    snapshot(job.views, s.buffers[buffer]);
+    snapshot(job.task.mine, s.buffers[buffer]);
   } catch (const std::bad_alloc&) {
-    job.problem = "checkpoint: snapshot: no memory for the copy";
+    job.task.problem = "checkpoint: snapshot: no memory for the copy";
   }
   const std::lock_guard lock(s.mutex);
   s.busy[buffer] = true;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <tuple>
 
 #include "checkpoint/box.h"
@@ -39,18 +40,23 @@ void for_each_block_run(const Entry& e, const View& v, F&& add) {
 
 }  // namespace
 
-StepReader::StepReader(const std::string& folder, Manifest manifest) : folder_(folder), manifest_(std::move(manifest)) {
+StepReader::StepReader(const std::string& folder, Manifest manifest)
+    : StepReader(folder, std::move(manifest),
+                 [&](int rank) { return std::vector{place_of_file(folder + "/" + rank_file_name(rank))}; }) {}
+
+StepReader::StepReader(const std::string& name, Manifest manifest, const std::function<std::vector<Place>(int)>& places)
+    : folder_(name), manifest_(std::move(manifest)) {
   const int ranks = static_cast<int>(manifest_.files.size());
   for (int rank = 0; rank < ranks; ++rank) {
-    files_.emplace_back(folder_ + "/" + rank_file_name(rank), manifest_.files[static_cast<size_t>(rank)],
-                        Identity{manifest_.writer, manifest_.step, rank, ranks});
-    const std::vector<Entry>& entries = files_.back().entries();
+    files_.push_back(std::make_unique<RankFile>(places(rank), manifest_.files[static_cast<size_t>(rank)],
+                                                Identity{manifest_.writer, manifest_.step, rank, ranks}));
+    const std::vector<Entry>& entries = files_.back()->entries();
     for (size_t i = 0; i < entries.size(); ++i) {
       const Entry& e = entries[i];
       auto [tensor, is_new] = tensors_.try_emplace({e.name, e.role}, TensorParts{e.dtype, e.global_shape, {}});
       if (!is_new && (tensor->second.dtype != e.dtype || tensor->second.global_shape != e.global_shape)) {
         throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}) has another shape or type than in the files before",
-                                  files_.back().path(), e.name, e.role));
+                                  files_.back()->name(), e.name, e.role));
       }
       tensor->second.parts.emplace_back(static_cast<size_t>(rank), i);
     }
@@ -61,35 +67,35 @@ StepReader::StepReader(const std::string& folder, Manifest manifest) : folder_(f
 void StepReader::check_tiling() const {
   for (const auto& [key, tensor] : tensors_) {
     std::vector<Box> boxes;
-    for (const auto& [file, entry] : tensor.parts) boxes.push_back(files_[file].entries()[entry].box);
+    for (const auto& [file, entry] : tensor.parts) boxes.push_back(files_[file]->entries()[entry].box);
     const std::string error = tiling_error(tensor.global_shape, std::move(boxes));
     if (!error.empty()) throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): {}", folder_, key.first, key.second, error));
   }
 }
 
 void StepReader::check_structure(size_t file) {
-  files_.at(file).check_structure(files_.at(file).open());
+  files_.at(file)->check_structure();
+  files_[file]->release();
 }
 
 // Files are opened a few at a time.
 void StepReader::read_blocks(const std::vector<Block>& blocks, const std::function<void(uint64_t)>& progress) {
   for (size_t begin = 0; begin < blocks.size();) {
-    std::map<size_t, io::File> open;
+    std::set<size_t> open;
     size_t end = begin;
     for (; end < blocks.size(); ++end) {
       const size_t file = blocks[end].file;
       if (open.contains(file)) continue;
       if (open.size() == most_open_files) break;
-      const auto [opened, is_new] = open.emplace(file, files_[file].open());
-      files_[file].check_structure(opened->second);
+      open.insert(file);
+      files_[file]->check_structure();
     }
     std::atomic<size_t> next = begin;
     std::atomic<bool> failed = false;
     std::mutex mutex;
     const auto fetch = [&](size_t i) {
       if (i >= end) return;
-      const Entry& e = entry(blocks[i].file, blocks[i].entry);
-      open.at(blocks[i].file).will_need(e.offset + blocks[i].number * block_bytes, block_bytes);
+      files_[blocks[i].file]->will_need(entry(blocks[i].file, blocks[i].entry), blocks[i].number);
     };
     const int threads = static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), end - begin));
     on_threads(threads, [&] {
@@ -99,7 +105,7 @@ void StepReader::read_blocks(const std::vector<Block>& blocks, const std::functi
         fetch(i + static_cast<size_t>(threads));
         const Entry& e = entry(b.file, b.entry);
         try {
-          files_[b.file].read_block(open.at(b.file), e, b.number, b.runs, scratch);
+          files_[b.file]->read_block(e, b.number, b.runs, scratch);
         } catch (...) {
           failed = true;
           throw;
@@ -108,6 +114,7 @@ void StepReader::read_blocks(const std::vector<Block>& blocks, const std::functi
         progress(std::min(block_bytes, e.bytes() - b.number * block_bytes));
       }
     });
+    for (const size_t file : open) files_[file]->release();
     begin = end;
   }
 }
@@ -115,7 +122,7 @@ void StepReader::read_blocks(const std::vector<Block>& blocks, const std::functi
 void StepReader::check_payload(size_t file, const std::function<void(uint64_t)>& progress) {
   check_structure(file);
   std::vector<Block> blocks;
-  const std::vector<Entry>& entries = files_.at(file).entries();
+  const std::vector<Entry>& entries = files_.at(file)->entries();
   for (size_t i = 0; i < entries.size(); ++i) {
     for (uint64_t number = 0; number < entries[i].blocks(); ++number) blocks.push_back({file, i, number, {}});
   }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +28,13 @@ class StepReader {
   StepReader(const std::string& folder, int64_t step) : StepReader(folder, read_manifest(folder, step)) {}
   // Of a folder whose manifest is not written yet.
   StepReader(const std::string& folder, Manifest manifest);
+  // Of files that lie elsewhere: for each rank its copies, nearest first. `name` is for messages.
+  StepReader(const std::string& name, Manifest manifest, const std::function<std::vector<Place>(int rank)>& places);
 
   const Manifest& manifest() const { return manifest_; }
   const std::map<TensorKey, TensorParts>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
-  const Entry& entry(size_t file, size_t number) const { return files_.at(file).entries().at(number); }
+  const Entry& entry(size_t file, size_t number) const { return files_.at(file)->entries().at(number); }
 
   void check_structure(size_t file);
   // `progress` gets the bytes of each block that was checked; one call at a time.
@@ -53,7 +56,7 @@ class StepReader {
 
   std::string folder_;
   Manifest manifest_;
-  std::vector<RankFile> files_;
+  std::vector<std::unique_ptr<RankFile>> files_;
   std::map<TensorKey, TensorParts> tensors_;
   int threads_ = 2;
 };

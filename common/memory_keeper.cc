@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/memory_keeper.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "common/error.h"
+
+namespace mm {
+namespace {
+
+constexpr size_t packet_limit = 64 * 1024;
+constexpr time_t answer_seconds = 10;
+
+}  // namespace
+
+std::string memory_socket_path(const std::string& run_dir, const std::string& node) {
+  return fmt::format("{}/memory-{}.sock", run_dir, node);
+}
+
+void send_packet(int socket, const std::string& text, int fd, const std::string& what) {
+  iovec data{const_cast<char*>(text.data()), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  while (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) throw system_error(what + ": send", errno, exit_status::data);
+  }
+}
+
+bool receive_packet(int socket, std::string& text, UniqueFd& fd, const std::string& what) {
+  text.assign(packet_limit, '\0');
+  iovec data{text.data(), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t n = 0;
+  do n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) throw system_error(what + ": receive", errno, exit_status::data);
+  // Every descriptor that came is owned, and only the first is kept.
+  fd.reset();
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= h->cmsg_len; ++i) {
+      int one = -1;
+      std::memcpy(&one, CMSG_DATA(h) + i * sizeof(int), sizeof one);
+      UniqueFd owned(one);
+      if (!fd) fd = std::move(owned);
+    }
+  }
+  text.resize(static_cast<size_t>(n));
+  return n > 0;
+}
+
+MemoryKeeperClient::MemoryKeeperClient(const std::string& socket_path, std::string job)
+    : path_("memory keeper " + socket_path), job_(std::move(job)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof address.sun_path) throw usage_error(path_ + ": the path is too long");
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
+  fd_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const timeval patience{answer_seconds, 0};
+  if (!fd_ || ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+      ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0 ||
+      ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    throw system_error(path_ + ": connect", errno, exit_status::data);
+  }
+}
+
+KeyValues MemoryKeeperClient::ask(KeyValues message, int send_fd, UniqueFd* received) {
+  message["JOB"] = job_;
+  send_packet(fd_.get(), format_key_values(message), send_fd, path_);
+  std::string text;
+  UniqueFd fd;
+  if (!receive_packet(fd_.get(), text, fd, path_)) throw Error(exit_status::data, path_ + ": it has gone");
+  KeyValues answer = parse_key_values(text);
+  if (mm::get(answer, "OK") != "1") throw Error(exit_status::data, path_ + ": " + mm::get(answer, "ERROR", "no answer"));
+  if (received != nullptr) *received = std::move(fd);
+  return answer;
+}
+
+void MemoryKeeperClient::put(const std::string& key, int memfd) {
+  ask({{"VERB", "put"}, {"KEY", key}}, memfd, nullptr);
+}
+
+UniqueFd MemoryKeeperClient::get(const std::string& key) {
+  UniqueFd fd;
+  ask({{"VERB", "get"}, {"KEY", key}}, -1, &fd);
+  if (!fd) throw Error(exit_status::data, path_ + ": " + key + ": no descriptor came");
+  return fd;
+}
+
+std::vector<std::string> MemoryKeeperClient::list() {
+  std::istringstream in(mm::get(ask({{"VERB", "list"}}, -1, nullptr), "KEYS"));
+  std::vector<std::string> out;
+  for (std::string key; in >> key;) out.push_back(key);
+  return out;
+}
+
+void MemoryKeeperClient::drop(const std::string& prefix) {
+  ask({{"VERB", "drop"}, {"PREFIX", prefix}}, -1, nullptr);
+}
+
+}  // namespace mm

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that outlives a process: what a rank says to the agent of its node to have sealed memfds kept for its job.
+//
+// The socket is AF_UNIX SOCK_SEQPACKET, RUN_DIR/memory-NODE.sock; the agent knows its peer by SO_PEERCRED. A message is a packet
+// of KEY=VALUE lines (common/key_values.h), a descriptor travels beside it (SCM_RIGHTS):
+//
+//   VERB   keys            answer
+//   put    JOB KEY + fd    OK=1. The memfd must be sealed against writing, growing and shrinking, so that nobody can change or cut
+//                          it while it is kept. It replaces one of the same key.
+//   get    JOB KEY         OK=1 + fd
+//   list   JOB             OK=1 KEYS= (keys, a blank between two)
+//   drop   JOB PREFIX      OK=1: keys that begin so are forgotten
+//
+// A job's memory is given only to the uid that owns the job. The agent never maps it; it stays charged to the job's cgroup. All
+// of a job's is dropped when the job ends. An error is OK=0 ERROR=text.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/files.h"
+#include "common/key_values.h"
+
+namespace mm {
+
+std::string memory_socket_path(const std::string& run_dir, const std::string& node);
+
+class MemoryKeeperClient {
+ public:
+  // Throws an Error that names the socket, as all of them do.
+  MemoryKeeperClient(const std::string& socket_path, std::string job);
+  void put(const std::string& key, int memfd);
+  UniqueFd get(const std::string& key);
+  std::vector<std::string> list();
+  void drop(const std::string& prefix);
+
+ private:
+  KeyValues ask(KeyValues message, int send_fd, UniqueFd* received);
+  std::string path_, job_;
+  UniqueFd fd_;
+};
+
+// One packet with perhaps one descriptor. receive: false where the other side has closed; at the deadline of the socket
+// (SO_RCVTIMEO) or for other reasons an Error with `what`.
+void send_packet(int socket, const std::string& text, int fd, const std::string& what);
+bool receive_packet(int socket, std::string& text, UniqueFd& fd, const std::string& what);
+
+}  // namespace mm
