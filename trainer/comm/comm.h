@@ -119,8 +119,8 @@ class Comm {
   Pending begin_all_gather(T* data, std::span<const int64_t> bounds) {
     return begin(What::all_gather, type_of<T>(), data, bounds);
   }
-  // Matched by rank and tag; tags of messages in flight between two ranks differ. 0 <= tag < 200.000. A send is done when its
-  // buffer is free.
+  // Matched by rank and tag; tags of messages in flight between two ranks differ. What MPI allows of tags is dealt out to groups:
+  // with Open MPI they are below 4,000,000, and a larger one is an Error. A send is done when its buffer is free.
   template <Element T>
   Pending begin_send(int peer, const T* data, int64_t n, int tag) {
     return begin_message(What::send, type_of<T>(), const_cast<T*>(data), n, peer, tag);
