@@ -2,9 +2,9 @@
 #include "trainer/optim/adamw.h"
 
 #include <cmath>
-#include <vector>
 
 #include "trainer/ops/lanes.h"
+#include "trainer/tensor/buffer.h"
 #include "trainer/tensor/profile.h"
 
 namespace mm::optim {
@@ -31,16 +31,17 @@ void update(const Factors<T> f, int64_t n, T* __restrict p, const T* __restrict 
 template <class T>
 double sum_of_squares(std::span<const Piece<T>> pieces, tensor::ThreadPool& pool) {
   const tensor::Timed timed("squares of the gradients");
-  std::vector<double> sums(pieces.size());
+  static thread_local tensor::Buffer<double> kept;
+  double* sums = kept.need(static_cast<int64_t>(pieces.size()));
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t k) {
     const Piece<T>& piece = pieces[static_cast<size_t>(k)];
     const T* g = piece.gradient;
     const double sum =
         ops::sum<double>(piece.n, [&](int64_t i) { return static_cast<double>(g[i]) * static_cast<double>(g[i]); });
-    sums[static_cast<size_t>(k)] = sum;
+    sums[k] = sum;
   });
   double sum = 0;
-  for (double s : sums) sum += s;
+  for (size_t k = 0; k < pieces.size(); ++k) sum += sums[k];
   return sum;
 }
 

@@ -64,8 +64,7 @@ T* Sharded<T>::owned_value(State& s) {
 template <class T>
 T* Sharded<T>::owned_gradient(State& s) {
   if (!s.run->trained) return nullptr;
-  return reduces_at_once(s) ? static_cast<T*>(s.gradients.data())
-                            : store_.gradients() + s.run->gradient_at + s.part.begin;
+  return reduces_at_once(s) ? static_cast<T*>(s.gradients.data()) : store_.gradients() + s.run->gradient_at + s.part.begin;
 }
 
 template <class T>
@@ -100,8 +99,7 @@ void Sharded<T>::gradient_ready(std::string_view unit) {
 
 template <class T>
 void Sharded<T>::reduce(State& s) {
-  s.reduction =
-      s.group->begin_reduce_scatter(store_.gradients() + s.run->gradient_at, std::span<const int64_t>(s.bounds));
+  s.reduction = s.group->begin_reduce_scatter(store_.gradients() + s.run->gradient_at, std::span<const int64_t>(s.bounds));
   s.reducing = s.reduced = true;
 }
 
@@ -132,18 +130,23 @@ void Sharded<T>::finish_gradients() {
     if (s.run->trained && !s.reduced) reduce(s);
   for (State& s : states_) finish(s);
   if (zero_ > 0) return;
-  std::vector<comm::Pending> gathers;
   for (State& s : states_)
     if (s.run->trained)
-      gathers.push_back(
+      gathers_.push_back(
           s.group->begin_all_gather(store_.gradients() + s.run->gradient_at, std::span<const int64_t>(s.bounds)));
-  for (comm::Pending& p : gathers) p.wait();
+  wait_for_gathers();
 }
 
-// Pieces of single parameters: the owned ones, or those that this rank updates.
 template <class T>
-std::vector<Piece<T>> Sharded<T>::pieces(bool owned_only) {
-  std::vector<Piece<T>> out;
+void Sharded<T>::wait_for_gathers() {
+  for (comm::Pending& p : gathers_) p.wait();
+  gathers_.clear();
+}
+
+// Pieces of single parameters: the owned ones, or those that this rank updates. Good until the next call.
+template <class T>
+std::span<const Piece<T>> Sharded<T>::pieces(bool owned_only) {
+  pieces_.clear();
   for (State& s : states_) {
     if (!s.run->trained) continue;
     const comm::Range range = owned_only ? s.part : s.updated;
@@ -154,23 +157,21 @@ std::vector<Piece<T>> Sharded<T>::pieces(bool owned_only) {
       const int64_t first = store_.local()[i].value_at - s.run->value_at;
       const int64_t end = std::min(range.end, first + store_.local()[i].size);
       for (int64_t at = std::max(range.begin, first); at < end; at += elements_of_piece)
-        out.push_back({values + at, gradients + at, m + at, v + at, std::min(elements_of_piece, end - at),
-                       store_.specs()[i].decays(), store_.specs()[i].lr_scale});
+        pieces_.push_back({values + at, gradients + at, m + at, v + at, std::min(elements_of_piece, end - at),
+                           store_.specs()[i].decays(), store_.specs()[i].lr_scale});
     }
   }
-  return out;
+  return pieces_;
 }
 
 template <class T>
 double Sharded<T>::sum_of_squares(tensor::ThreadPool& pool) {
-  const std::vector<Piece<T>> all = pieces(true);
-  return optim::sum_of_squares<T>(all, pool);
+  return optim::sum_of_squares<T>(pieces(true), pool);
 }
 
 template <class T>
 void Sharded<T>::update(int64_t t, double lr, double gradient_scale, tensor::ThreadPool& pool) {
-  const std::vector<Piece<T>> all = pieces(false);
-  adamw<T>(options_, t, lr, gradient_scale, all, pool);
+  adamw<T>(options_, t, lr, gradient_scale, pieces(false), pool);
   if (zero_ > 0) gather_values(false);
 }
 
@@ -185,11 +186,10 @@ void Sharded<T>::take_values() {
 
 template <class T>
 void Sharded<T>::gather_values(bool all) {
-  std::vector<comm::Pending> gathers;
   for (State& s : states_)
     if (keeps_values_whole(s) && (all || s.run->trained))
-      gathers.push_back(s.group->begin_all_gather(store_.values() + s.run->value_at, std::span<const int64_t>(s.bounds)));
-  for (comm::Pending& p : gathers) p.wait();
+      gathers_.push_back(s.group->begin_all_gather(store_.values() + s.run->value_at, std::span<const int64_t>(s.bounds)));
+  wait_for_gathers();
 }
 
 template <class T>

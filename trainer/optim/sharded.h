@@ -78,12 +78,15 @@ class Sharded : public model::UnitHooks {
   void finish(State& s);
   void inspect(State& s);
   void gather_values(bool all);  // or only of what is trained
-  std::vector<Piece<T>> pieces(bool owned_only);
+  void wait_for_gathers();
+  std::span<const Piece<T>> pieces(bool owned_only);
 
   model::ParamStore<T>& store_;
   const int zero_;
   const AdamWOptions options_;
   std::vector<State> states_;
+  std::vector<comm::Pending> gathers_;  // this and the next keep their memory from step to step
+  std::vector<Piece<T>> pieces_;
   bool last_ = true, inspecting_ = false;
   std::optional<std::string> first_bad_;
 };
