@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -365,6 +366,42 @@ TEST_P(Layouts, SomethingFrozen) {
 TEST_P(Layouts, SmoothedLabelsAndLogZ) {
   const model::VlmConfig config = test::config_of(test::small_config(GetParam(), 2));
   expect_equal_to_one_rank(config, {{.tp = 3, .cp = 2, .loss = {.label_smoothing = 0.1, .z_loss = 1e-2}}});
+}
+
+// The loss from the logits, written out; its gradient by differences of the value that a tensor depends on most.
+TEST(LossOptions, AreTheirFormulas) {
+  const model::VlmConfig config = test::config_of(test::small_config(false));
+  const model::LossOptions options{.label_smoothing = 0.1, .z_loss = 0.02};
+  test::TestModel<double> m(config);
+  model::Stage<double> stage(config, model::chunks_of(2, 0, 1, 1), m.params, m.pool, {}, {.recompute = false, .loss = options});
+  model::MicroBatch batch;
+  model::pack(config, test::mixed_batch(), batch);
+  const double* logits = stage.logits(0, 0, batch, nullptr);
+  double expected = 0;
+  for (int32_t label : batch.labels) {
+    double sum = 0, mean = 0;
+    for (int j = 0; j < 20; ++j) sum += std::exp(logits[j]), mean += logits[j] / 20;
+    const double log_z = std::log(sum);
+    expected += log_z - 0.9 * logits[label] - 0.1 * mean + 0.02 * log_z * log_z;
+    logits += 20;
+  }
+  EXPECT_NEAR(stage.forward(0, 0, batch, nullptr, nullptr), expected, 1e-12 * expected);
+  m.params.zero_gradients();
+  stage.backward(0, 0, batch, 1, nullptr, nullptr);
+  for (size_t i = 0; i < m.params.specs().size(); ++i) {
+    const double* gradient = m.params.gradient(i);
+    if (!gradient) continue;
+    const auto greater = [](double a, double b) { return std::abs(a) < std::abs(b); };
+    const int64_t at = std::max_element(gradient, gradient + m.params.specs()[i].size(), greater) - gradient;
+    double& value = m.params.value(i)[at];
+    const double kept = value, h = 1e-5;
+    value = kept + h;
+    const double above = stage.forward(0, 0, batch, nullptr, nullptr);
+    value = kept - h;
+    const double below = stage.forward(0, 0, batch, nullptr, nullptr);
+    value = kept;
+    EXPECT_NEAR((above - below) / (2 * h), gradient[at], 1e-7 * std::abs(gradient[at]) + 2e-9) << m.params.specs()[i].name;
+  }
 }
 
 }  // namespace
