@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// b is packed once, in panels of tile_columns columns, block of k by block of k; then each tile of c takes its rows of a, and a
-// panel stays in the first cache while they pass. Rows of a are read in place where they are contiguous; where columns are, a
-// tile packs its rows first, for in place each element would be on a page of its own.
+// b is packed, as many columns at a time as the last cache holds, in panels of tile_columns columns, block of k by block of k;
+// then each tile of c takes its rows of a, and a panel stays in the first cache while they pass. Rows of a are read in place
+// where they are contiguous; where columns are, a tile packs its rows first, for in place each element would be on a page of
+// its own.
 #include "trainer/ops/gemm.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <type_traits>
 
 #include "trainer/ops/gemm_kernel.h"
 #include "trainer/ops/tiles.h"
@@ -21,12 +21,13 @@ using kernel::tile_rows;
 using kernel::Vector;
 using kernel::width;
 
-constexpr int64_t block_depth = 384;                   // of k: a panel of so many is 16 KB
+constexpr int64_t block_depth = 384;                   // of k: a panel of so many is 24 KB
 constexpr int64_t block_rows = 12 * tile_rows;         // of c, for one tile of work
 constexpr int64_t block_columns = 512;                 // the same
 constexpr int64_t panels_at_once = 8;                  // packed side by side, so that b is read along its rows
 constexpr int64_t rows_ahead = 6;                      // that packing fetches: rows are on other pages
-constexpr int64_t packed_elements = int64_t{3} << 17;  // of b at a time
+constexpr int64_t packed_elements = int64_t{3} << 17;  // of b at a time, but columns_at_least
+constexpr int64_t columns_at_least = 256;
 
 int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
@@ -183,6 +184,7 @@ void compute(const Product<T>& product, const Packed<T>& packed, int64_t column,
 
 template <class T>
 void multiply(const Product<T>& product) {
+  if (product.m == 0 || product.n == 0) return;
   static thread_local tensor::Buffer<T> scratch;
   const int64_t panels = (product.n + tile_columns<T> - 1) / tile_columns<T>;
   const Cut depth = depth_of(product.k);
@@ -198,9 +200,10 @@ void multiply(const Product<T>& product) {
 
 template <class T>
 void multiply(tensor::ThreadPool& pool, const Product<T>& product) {
+  if (product.m == 0 || product.n == 0) return;
   static thread_local tensor::Buffer<T> scratch;
   const Cut depth = depth_of(product.k);
-  const int64_t most = std::max<int64_t>(1, packed_elements / std::max<int64_t>(1, product.k) / tile_columns<T>);
+  const int64_t most = std::max<int64_t>(columns_at_least, packed_elements / std::max<int64_t>(1, product.k)) / tile_columns<T>;
   const int64_t all = (product.n + tile_columns<T> - 1) / tile_columns<T>;
   for (int64_t begin = 0; begin < all; begin += most) {
     const int64_t panels = std::min(most, all - begin), column = begin * tile_columns<T>;

@@ -3,12 +3,14 @@
 against PyTorch on the same batches; then where our time goes, memory, and two processes of one thread against one of two.
 
 The peer is the script that MM_REFERENCE names, else ../shared/reference/reference.py where it is there, else pytorch_peer.py
-beside this file. Pairs of runs alternate, so that what else the machine does meets both. MM_BENCH_PAIRS (5) says how many.
+beside this file. Pairs of runs alternate, so that what else the machine does meets both. MM_BENCH_PAIRS (5) says how many, MM_BENCH_STEPS (8) of
+how many steps.
 """
 import json, os, statistics, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BATCH, STEPS, THREADS = 16, 8, 2
+BATCH, THREADS = 16, 2
+PAIRS, STEPS = int(os.environ.get("MM_BENCH_PAIRS", "5")), max(3, int(os.environ.get("MM_BENCH_STEPS", "8")))
 PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
@@ -55,7 +57,7 @@ class Peer:
         return last_json(out)["images_per_s"], memory
 
     def choose(self):
-        speeds = {s: self.bench(s, 5)[0] for s in ((1, 1), (1, 2), (2, 1), (2, 2))}
+        speeds = {s: self.bench(s, min(5, STEPS))[0] for s in ((1, 1), (1, 2), (2, 1), (2, 2))}
         for (blas, torch_threads), speed in speeds.items():
             print("peer, OPENBLAS_NUM_THREADS=%d, torch threads %d: %.2f images/s" % (blas, torch_threads, speed))
         self.setting = max(speeds, key=speeds.get)
@@ -91,7 +93,7 @@ def train(build, peer, folder, ranks, threads):
     with open(job, "w") as out:
         out.write('[run]\ndir = "%s/run-%d"\nsteps = %d\n[model]\npath = "%s"\n[data]\nshards = "%s/*.tar"\nglobal_batch = %d\n'
                   '[parallel]\nzero = 1\nthreads = %d\n[checkpoint]\nevery = 1000\n' %
-                  (folder, ranks, 14, peer.model, peer.data, BATCH, threads))
+                  (folder, ranks, STEPS, peer.model, peer.data, BATCH, threads))
     launch = ["mpirun", "-n", str(ranks), "--oversubscribe", "--allow-run-as-root"] if ranks > 1 else []
     run(launch + [os.path.join(build, "mm-trainer"), job])
     with open("%s/run-%d/metrics.jsonl" % (folder, ranks)) as lines:
@@ -101,7 +103,8 @@ def train(build, peer, folder, ranks, threads):
 
 
 def main():
-    build, pairs = sys.argv[1], int(os.environ.get("MM_BENCH_PAIRS", "5"))
+    build = sys.argv[1]
+    sys.stdout.reconfigure(line_buffering=True)
     if not has_torch():
         raise SystemExit("bench-trainer: python3-torch is not installed: there is no peer to measure against")
     with tempfile.TemporaryDirectory(prefix="mm-bench.") as folder:
@@ -110,12 +113,12 @@ def main():
         mine = [os.path.join(build, "tests/train-step"), peer.model, peer.data + "/*.tar", "--batch", str(BATCH),
                 "--micro-batch", str(BATCH), "--steps", str(STEPS), "--threads", str(THREADS)]
         ours, theirs, memory = [], [], []
-        for pair in range(pairs):
+        for pair in range(PAIRS):
             ours.append(last_json(run(mine)[0]))
             speed, megabytes = peer.bench(peer.setting)
             theirs.append(speed)
             memory.append(megabytes)
-            print("pair %d: ours %.2f, peer %.2f images/s" % (pair + 1, ours[-1]["images_per_s"], speed), flush=True)
+            print("pair %d: ours %.2f, peer %.2f images/s" % (pair + 1, ours[-1]["images_per_s"], speed))
         speeds = [o["images_per_s"] for o in ours]
         print("\nimages/s: ours %s, peer %s" % (spread(speeds), spread(theirs)))
         print("ratio: %s (aim: 1.5)" % spread([a / b for a, b in zip(speeds, theirs)]))
@@ -124,7 +127,7 @@ def main():
               (own_memory, statistics.median(memory), 100 * own_memory / statistics.median(memory)))
         breakdown(min(ours, key=lambda o: o["fastest_step_s"]))
         one, two = [], []
-        for _ in range(min(pairs, 3)):
+        for _ in range(min(PAIRS, 3)):
             one.append(train(build, peer, folder, 1, 2))
             two.append(train(build, peer, folder, 2, 1))
         print("\nmm-trainer, one process of two threads: %s s a step; two processes of one thread, zero 1: %s s" % (spread(one), spread(two)))
