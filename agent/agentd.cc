@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "agent/daemon/agent.h"
+#include "agent/daemon/topology.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/version.h"
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
     mm::agent::Loop loop;
     mm::agent::Agent agent(loop, site, node);
     agent.start();
+    mm::agent::share_topology(loop, site, node);
     loop.on_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {
       if (signal == SIGHUP) {
         notify_service_manager("RELOADING=1");

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdlib>
+
 #include <nlohmann/json.hpp>
 
 #include "common/agent_client.h"
@@ -177,8 +180,26 @@ void Agent::save_now() {
 void Agent::told(const std::string& from, const KeyValues& message) {
   neighbours_.heard(from);
   const std::string verb = get(message, "VERB");
-  if (verb == "beat") neighbours_.beat_received(from, message);
+  if (verb == "beat") {
+    neighbours_.beat_received(from, message);
+    clock_heard(from, message);
+  }
   else if (verb == "progress") events_.receive(message);
+}
+
+void Agent::clock_heard(const std::string& from, const KeyValues& beat) {
+  const double sent = std::strtod(get(beat, "TIME").c_str(), nullptr);
+  if (sent <= 0 || !c_.may_judge()) return;
+  clock_skew_.add(from, wall_time() - sent);
+  const auto skew = clock_skew_.skew();
+  if (!skew) return desk_.over("clock", "the clock is with its peers again");
+  if (desk_.is_open("clock")) return;
+  Report r;
+  r.part = Part::clock;
+  r.code = "clock_skew";
+  r.severity = Severity::error;
+  r.evidence = {fmt::format("the clock of {} is {:.1f} s {} those of most of its peers", c_.node, std::abs(*skew), *skew > 0 ? "ahead of" : "behind")};
+  desk_.report("clock", r);
 }
 
 void Agent::asked(const std::string& from, const KeyValues& message, const Mesh::Reply& reply) {

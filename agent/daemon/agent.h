@@ -17,6 +17,7 @@
 #include "agent/daemon/neighbours.h"
 #include "agent/daemon/ranks.h"
 #include "agent/http/metrics_server.h"
+#include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
 #include "agent/local/server.h"
 
@@ -35,6 +36,7 @@ class Agent {
 
  private:
   // agent.cc
+  void clock_heard(const std::string& from, const KeyValues& beat);
   void learn_slurm();
   void slurm_learnt(const AddressBook& book, const SlurmConfig& config, bool from_cache);
   void load_state();
@@ -67,6 +69,7 @@ class Agent {
   std::optional<KernelWatch> kernel_;
   std::optional<HardwareWatch> hardware_;
   std::unique_ptr<MetricsServer> metrics_;
+  ClockSkew clock_skew_;
   std::map<std::string, int64_t> incident_counts_;  // by class, since the start
   std::string kernel_position_;  // as saved by an earlier agent
   std::string state_path_, slurm_cache_path_;

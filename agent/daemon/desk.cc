@@ -13,8 +13,8 @@
 namespace mm::agent {
 namespace {
 
-constexpr milliseconds drain_retry{2000}, brake_deadline{1500}, brake_retry{60000};
-constexpr std::chrono::seconds permit_life{30};
+constexpr milliseconds drain_retry{2000}, brake_deadline{1500}, brake_retry{10000};
+constexpr std::chrono::seconds permit_life{4};  // until Slurm shows the drain
 constexpr double brake_window = 3600;
 constexpr size_t most_keepers = 4;   // agents that are tried as keepers of the brake
 constexpr size_t longest_quote = 300;

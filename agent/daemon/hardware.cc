@@ -84,6 +84,10 @@ HardwareWatch::HardwareWatch(Context& context, Desk& desk, History& history, boo
 
 void HardwareWatch::result(const std::string& probe, const ProbeResult& news) {
   std::set<std::string> now;
+  // What an earlier agent has told ends as well, but for a GPU that was lost: this agent has never seen it.
+  if (!seen_.contains(probe))
+    for (const auto& [key, open] : desk_.open())
+      if (key.starts_with(probe + "/") && open.report.code != "gpu_lost") seen_[probe].insert(key);
   for (const auto& [name, report] : news.reports) {
     const std::string key = probe + "/" + name;
     bool told = false;

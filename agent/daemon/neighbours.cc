@@ -57,7 +57,7 @@ void Neighbours::tick() {
     std::string jobs;
     for (const auto& [id, job] : c_.registry)
       if (job.has_node(peer) && !job.batch_node.empty()) jobs += fmt::format("{}{}.{}", jobs.empty() ? "" : ",", id, job.restarts);
-    c_.mesh.tell(peer, {{"VERB", "beat"}, {"JOBS", jobs}});
+    c_.mesh.tell(peer, {{"VERB", "beat"}, {"JOBS", jobs}, {"TIME", fmt::format("{:.6f}", wall_time())}});
   }
   if (!c_.mesh.is_open() || !c_.may_judge()) return;
   const auto peers = c_.contacts.all();

@@ -78,7 +78,7 @@ void match_kernel(const LogLine& line, LogContext& context, const See& see) {
     return see(std::move(s));
   }
   // clocksource: timekeeping watchdog on CPU3: Marking clocksource 'tsc' as unstable because the skew is too large:
-  if (text.starts_with("clocksource: ") && contains(text, "Marking clocksource") && contains(text, "unstable")) {
+  if (text.starts_with("clocksource: ") && contains(text, "Marking clocksource") && contains(text, "unstable") && !contains(text, "'tsc-early'")) {
     Sighting s = node("clocksource_unstable", Severity::warning, Action::alert);
     s.part = Part::clock;
     return see(std::move(s));

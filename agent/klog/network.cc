@@ -191,7 +191,9 @@ void match_other_drivers(const Place& place, LogContext& context, const See& see
   // igb 0000:02:00.0 enp2s0: PCIe link lost
   if (contains(w, "PCIe link lost") || contains(w, "Adapter removed")) return event("pcie_link_lost", Severity::fatal, Action::drain);
   if (place.driver == "bnxt_en" && contains(w, "Error (timeout: ")) return event("command_timeout", Severity::error, Action::alert);
-  if (contains(w, "TX timeout detected") || contains(w, "tx_timeout:") || contains(w, "Transmit timeout")) return event("tx_timeout", Severity::error, Action::alert);
+  // e1000e 0000:00:19.0 eth0: Detected Hardware Unit Hang: / tg3 0000:04:00.0 eth0: transmit timed out, resetting
+  if (contains(w, "TX timeout detected") || contains(w, "tx_timeout:") || contains(w, "Transmit timeout") || contains(w, "transmit timed out") ||
+      contains(w, "due to tx timeout") || contains(w, "Detected Hardware Unit Hang")) return event("tx_timeout", Severity::error, Action::alert);
   if (contains(w, "Malicious Driver Detection event")) return event("driver_event", Severity::warning, Action::alert);
   if (place.driver == "ena" && (contains(w, "Keep alive watchdog timeout") || contains(w, "Trigger reset is on"))) return event("keep_alive", Severity::error, Action::alert);
   if (place.driver == "efa" && (contains(w, "completion (polling) timeout") || contains(w, "didn't receive a MSI-X interrupt") || contains(w, "ailed to submit command") ||

@@ -182,6 +182,7 @@ bool Supervisor::cut_off(const std::optional<AgentLink::Probe>& probe) const {
 
 void Supervisor::launch() {
   resumed_.reset();
+  step_log_.clear();
   step_pipe_ = make_pipe();
   step_lines_ = LineCutter();
   UniqueFd hosts;
@@ -278,9 +279,17 @@ void Supervisor::read_stderr() {
   std::string bytes;
   while (read_some(stderr_.read.get(), bytes)) {
     write_all(STDERR_FILENO, bytes);
-    for (const std::string& line : stderr_lines_.add(bytes))
+    for (const std::string& line : stderr_lines_.add(bytes)) {
+      step_log_.add(line);
       if (launch_) launch_->take(read_srun_line(line, plan_.job_id), now());
+    }
   }
+}
+
+// What the failed step wrote itself, beside what the agents saw.
+void Supervisor::tell_log() {
+  const auto found = step_log_.explain();
+  if (found) say("log", fmt::format("the step's own words: {} ({} {}): {}", found->kind(), found->klass, found->code, found->line));
 }
 
 void Supervisor::read_agent() {
@@ -360,6 +369,7 @@ void Supervisor::restart(const Action& action) {
   ledger_.fault(action, launch_->fault_time(now()), now().wall);
   for (const std::string& node : action.exclude) roster_.leave_out(node, action.reason, now().steady);
   stop_step();
+  tell_log();
   ++budget_.used;
   step_at_restart_ = ledger_.step();
   const auto step = ledger_.step();
@@ -398,6 +408,7 @@ int Supervisor::finish(const Action& action) {
     log::error("giving up: {}", action.reason);
   }
   read_stderr();
+  if (action.kind == Action::Kind::give_up || (action.kind == Action::Kind::finished && action.exit_status != 0)) tell_log();
   const char* outcome = action.kind == Action::Kind::requeue                               ? "saved, asks for requeue"
                         : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
                                                                                            : "ended";

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/recovery/step_log.h"
 #include "agent/run/agent_link.h"
 #include "agent/run/launch.h"
 #include "agent/run/ledger.h"
@@ -55,6 +56,7 @@ class Supervisor {
   void srun_gone();
   void read_agent();
   void read_stderr();
+  void tell_log();
   void read_step_id();
   void follow_agent();
   void note_incident(const recovery::Incident& incident);
@@ -67,6 +69,7 @@ class Supervisor {
   UniqueFd signals_;
   Pipe stderr_, step_pipe_;
   LineCutter stderr_lines_, step_lines_;
+  recovery::StepLog step_log_;  // of this launch
   std::optional<SrunProcess> srun_;
   std::optional<Launch> launch_;
   Roster roster_;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
 #include "agent/incidents/rates.h"
 #include "agent/probes/kernel_log.h"
@@ -55,6 +56,30 @@ TEST(Rates, ALoneBurstIsNoChange) {
     EXPECT_TRUE(watch.changes().empty());
     watch.add("a", "ecc", 0, 60);
   }
+}
+
+TEST(ClockSkew, OnlyMostOfThePeersTell) {
+  ClockSkew clock;
+  const auto hear = [&](const char* peer, double offset) {
+    for (int i = 0; i < 8; ++i) clock.add(peer, offset + (i == 3 ? 0.0005 : 0.2));  // one of them came fast
+  };
+  hear("a", 0);
+  hear("b", 0);
+  EXPECT_FALSE(clock.skew());
+  hear("b", 7.5);
+  EXPECT_FALSE(clock.skew()) << "then it is b's clock";
+  hear("a", 7.4);
+  ASSERT_TRUE(clock.skew());
+  EXPECT_NEAR(*clock.skew(), 7.5, 0.2);
+  hear("c", 7.4);
+  hear("d", -30);
+  EXPECT_TRUE(clock.skew()) << "three against one";
+  for (const char* peer : {"a", "b", "c"}) hear(peer, -3);
+  EXPECT_NEAR(*clock.skew(), -3, 0.2);
+  clock.forget("a");
+  clock.forget("b");
+  clock.forget("c");
+  EXPECT_FALSE(clock.skew()) << "one peer alone cannot say who is wrong";
 }
 
 class Folder : public testing::Test {

@@ -21,9 +21,9 @@ mkdir "$stage/bin"
 cp "$BUILD"/mm-agentd "$BUILD"/mm-agent "$BUILD"/spank_mm_train.so "$here/lib/agent_talk.py" "$stage/bin/"
 cp "$BUILD/tests/libnvidia-ml.so.1" "$stage/"
 # Each node's GPUs are those of a file.
-export FAKE_NVML="$stage/gpus-%n" LD_LIBRARY_PATH="$stage${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fake_gpus=(--agent-env "FAKE_NVML=$stage/gpus-%n" --agent-env "LD_LIBRARY_PATH=$stage")
 at_end "$mini" down
-"$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" || exit 1
+"$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" "${fake_gpus[@]}" || exit 1
 eval "$("$mini" env)"
 if [ "$MINI_SLURM_MODE" != netns ]; then test_case "agent"; skip "namespaces are not allowed here"; finish; fi
 cd "$MINI_SLURM_HOME" || exit 1
@@ -413,7 +413,7 @@ gpu_probe() {
   agent_again node3
   restore
 }
-agent_again() { "$mini" agent "$1" kill; "$mini" agent "$1" start; wait_until 10 agent_up "$1" || wait_until 1 agent "$1" status; }
+agent_again() { "$mini" agent "$1" kill; "$mini" agent "$1" start; wait_until 30 agent "$1" status; }
 gpus_known() { "$mini" exec "$1" python3 -c 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:9440/metrics", timeout=5).read().decode())' 2>/dev/null | grep -q '^mm_gpus 2'; }
 
 brake() {

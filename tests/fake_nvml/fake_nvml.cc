@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -49,10 +50,22 @@ std::vector<FakeDevice> devices() {
   return out;
 }
 
-// Handles are made of the address, so that they outlive a change of the file.
-std::map<Device, std::string>& handles() {
-  static std::map<Device, std::string> all;
-  return all;
+// A handle stands for an address, so that it outlives a change of the file. The library may be called from several threads.
+std::mutex lock;
+std::map<Device, std::string> handles;
+
+std::string bus_of(Device handle) {
+  const std::lock_guard guard(lock);
+  return handles[handle];
+}
+
+Device handle_of(const std::string& wanted) {
+  const std::lock_guard guard(lock);
+  for (const auto& [handle, bus] : handles)
+    if (bus == wanted) return handle;
+  const auto made = reinterpret_cast<Device>(0x1000 + 16 * handles.size());
+  handles[made] = wanted;
+  return made;
 }
 
 struct Found {
@@ -62,7 +75,7 @@ struct Found {
 
 Found find(Device handle, const char* call) {
   Found out;
-  const std::string bus = handles()[handle];
+  const std::string bus = bus_of(handle);
   for (FakeDevice& d : devices())
     if (d.bus == bus) {
       if (d.values.contains("hang") && d.values["hang"] == call)
@@ -99,17 +112,11 @@ EXPORT Return nvmlDeviceGetCount_v2(unsigned* count) {
 EXPORT Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   const auto all = devices();
   if (index >= all.size()) return not_found;
-  for (const auto& [handle, bus] : handles())
-    if (bus == all[index].bus) {
-      *device = handle;
-      return success;
-    }
-  *device = reinterpret_cast<Device>(0x1000 + 16 * handles().size());
-  handles()[*device] = all[index].bus;
+  *device = handle_of(all[index].bus);
   return success;
 }
 EXPORT Return nvmlDeviceGetPciInfo_v3(Device device, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, "0000%s", handles()[device].c_str());  // the library writes eight digits of domain
+  std::snprintf(info->bus_id, sizeof info->bus_id, "0000%s", bus_of(device).c_str());  // the library writes eight digits of domain
   return success;
 }
 EXPORT Return nvmlDeviceGetTotalEccErrors(Device d, int type, int counter, unsigned long long* n) {
@@ -162,8 +169,7 @@ EXPORT Return nvmlEventSetWait_v2(EventSet, EventData* data, unsigned timeout_ms
       const auto xid = d.values.find("xid");
       if (xid == d.values.end() || told[d.bus] == xid->second) continue;
       told[d.bus] = xid->second;
-      for (const auto& [handle, bus] : handles())
-        if (bus == d.bus) *data = {handle, event_xid, std::strtoull(xid->second.c_str(), nullptr, 10), 0, 0};
+      *data = {handle_of(d.bus), event_xid, std::strtoull(xid->second.c_str(), nullptr, 10), 0, 0};
       return success;
     }
     ::usleep(20000);  // the library's own wait, which has no descriptor either
