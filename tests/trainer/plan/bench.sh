@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The step time of mm-trainer on 1 and 2 ranks, one thread each, beside what the plan's model makes of measured rates of products, memory and
 # messages: a decoder of 6 layers of 512 with a tower of 6 of 256, float32, 16 samples a step. The peer is the model; the ratio is measured time
-# over modelled.
+# over modelled. Memory is the peak of a rank's resident size, with the copy that a save makes; the model knows nothing of code and libraries.
 set -eu -o pipefail
 cd "$(dirname "$0")/../../.."
 BUILD=${BUILD:-build} STEPS=${STEPS:-9}

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/plan/job.h"
+#include "common/plan/parameters.h"
 #include "trainer/comm/world.h"
 #include "trainer/ops/linear.h"
 
@@ -101,10 +102,15 @@ int run(int argc, char** argv) {
     of.batch.labels = labels;
     of.batch.length = static_cast<double>(of.model.features) + labels;
     const plan::Plan p = plan::make_plan(of.model, of.batch, of.parallelism, of.numbers, machine);
+    // A save copies what a rank owns and writes it beside the training.
+    int64_t copied = 0;
+    for (const plan::Run& run : plan::runs_of_stage(of.model, of.parallelism, 0))
+      copied += plan::largest_part(run.size, plan::holders_of(run, of.parallelism)) * run.times *
+                (of.numbers.value + (run.trained ? of.numbers.moments : 0));
     const nlohmann::ordered_json out = {{"step_s", p.step_seconds},
                                         {"compute_s", p.compute_seconds},
                                         {"bubble", p.bubble},
-                                        {"memory_mib", static_cast<double>(p.largest_memory().total()) / (1 << 20)},
+                                        {"memory_mib", static_cast<double>(p.largest_memory().total() + copied) / (1 << 20)},
                                         {"gflops", machine.flops / 1e9},
                                         {"half_width", machine.half_width},
                                         {"memory_gbs", machine.memory_bandwidth / 1e9},
