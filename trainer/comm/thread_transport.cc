@@ -56,6 +56,7 @@ class ThreadBatch : public Batch {
   ~ThreadBatch() override { withdraw(); }
 
   void clear() override {
+    outgoing_.clear();
     sends_.clear();
     receives_.clear();
     borrowed_.clear();
@@ -72,9 +73,7 @@ class ThreadBatch : public Batch {
       sends_.push_back(post);
       ++to_send_;
     }
-    const std::lock_guard lock(mail_->mutex);
-    mail_->boxes[static_cast<size_t>(peer)].posts.push_back(std::move(post));
-    mail_->change(peer);
+    outgoing_.push_back(std::move(post));
   }
   void receive(int peer, const Tag& tag, void* data, size_t bytes) override {
     receives_.push_back({peer, tag, data, bytes, nullptr});
@@ -94,7 +93,14 @@ class ThreadBatch : public Batch {
 
   bool poll() override {
     const size_t before = to_receive_ + to_send_;
+    if (before == 0 && outgoing_.empty()) return false;
     std::unique_lock lock(mail_->mutex);
+    for (std::shared_ptr<Post>& post : outgoing_) {
+      const int to = post->to;
+      mail_->boxes[static_cast<size_t>(to)].posts.push_back(std::move(post));
+      mail_->change(to);
+    }
+    outgoing_.clear();
     arrived_.clear();
     auto& posts = mail_->boxes[static_cast<size_t>(rank_)].posts;
     for (Incoming& in : receives_) {
@@ -159,6 +165,7 @@ class ThreadBatch : public Batch {
   };
   std::shared_ptr<Mail> mail_;
   const int rank_;
+  std::vector<std::shared_ptr<Post>> outgoing_;  // the next poll posts them, all at once
   std::vector<std::shared_ptr<Post>> sends_;
   std::vector<Incoming> receives_;
   std::vector<size_t> borrowed_;  // which of receives_
