@@ -54,6 +54,8 @@ Trainer<T>::Trainer(const Setup& setup, const TrainOptions& options, comm::Comm&
       mesh_(parallel::make_mesh(world, setup.layout)),
       batches_(setup, mesh_),
       params_(setup.specs, placement(setup)),
+      shared_values_(world.share(params_.values(), static_cast<size_t>(params_.value_elements()) * sizeof(T))),
+      shared_gradients_(world.share(params_.gradients(), static_cast<size_t>(params_.gradient_elements()) * sizeof(T))),
       sharded_(
           params_, [this](model::Holders holders) -> comm::Comm& { return group_of(mesh_, holders); },
           setup.job.parallel.zero, adamw_options(setup.job)),
@@ -134,7 +136,7 @@ int Trainer<T>::run() {
     const Counts counts = count(failure);
     if (counts.failed > 0) throw_first(world_, failure);
     if (counts.stop > 0) {
-      save(step);
+      last_save(step);
       if (world_.rank() == 0)
         log::info("{}: asked to stop: {} steps are done, {} are saved", setup_.job.run.dir, step, saved_step_);
       return exit_status::requeue;
@@ -153,7 +155,7 @@ int Trainer<T>::run() {
     world_.set_phase(fmt::format("step {}", step + 1), step_deadline_);
     if (save_due(step + 1) && step + 1 < steps) begin_save(step + 1);
   }
-  save(steps);
+  last_save(steps);
   agent_.say({{"PHASE", "end"}});
   if (metrics_ && metrics_behind_)
     throw Error(exit_status::internal, setup_.job.run.dir + "/metrics.jsonl: the last lines could not be written");
@@ -330,17 +332,22 @@ void Trainer<T>::learn(const std::vector<checkpoint::SaveResult>& results) {
   }
 }
 
-// Returns when the step is saved, or cannot be.
+// The last save, which nothing is spared for: returns when the step is saved, or cannot be.
 template <class T>
-void Trainer<T>::save(int64_t done) {
+void Trainer<T>::last_save(int64_t done) {
   agent_.say({{"PHASE", "save"}});
   world_.set_phase(fmt::format("save of step {}", done), save_deadline);
   learn(saver_->wait());
+  saver_.reset();
   if (saved_step_ == done) return;
-  begun_step_ = -1;
-  begin_save(done);
-  agent_.say({{"PHASE", "save"}});
-  learn(saver_->wait());
+  if (metrics_)
+    if (const std::string error = metrics_->sync(); !error.empty()) warn(error);
+  CommGroup group(world_);
+  checkpoint::SaveResult result = folder_.save(group, done, views(), facts_of(setup_, batches_.fingerprint(), done));
+  result.step = done;
+  learn({result});
+  if (!result.committed) return;
+  if (const std::string error = folder_.retain(group, setup_.job.checkpoint.keep); !error.empty()) warn(error);
 }
 
 template <class T>

@@ -57,7 +57,7 @@ class Trainer {
   std::vector<checkpoint::ConstView> views();
   void begin_save(int64_t done);
   void learn(const std::vector<checkpoint::SaveResult>& results);
-  void save(int64_t done);
+  void last_save(int64_t done);
   void save_beside(int64_t done);
 
   const Setup& setup_;
@@ -68,6 +68,7 @@ class Trainer {
   parallel::Mesh mesh_;
   Batches batches_;
   model::ParamStore<T> params_;
+  std::unique_ptr<comm::Shared> shared_values_, shared_gradients_;  // ranks of a node read them in place
   optim::Sharded<T> sharded_;
   std::unique_ptr<Passes<T>> passes_;
   checkpoint::RunFolder folder_;
