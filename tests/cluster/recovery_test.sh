@@ -256,6 +256,7 @@ controller() {
   # so long, or it might be over by then.
   signal_ranks STOP
   touch "$work/submitted"
+  scontrol update "jobid=$job" comment=held  # a change, so that there is something to write
   saved() { [ "$MINI_SLURM_DIR/ctld/job_state" -nt "$work/submitted" ]; }
   wait_until 20 saved
   "$mini" fault ctld kill

@@ -60,6 +60,23 @@ END
   done
 done
 
+# Layouts over MPI, a rank a node. The plugin knows the job file's layout; the trainer is told another.
+while read -r name settings; do
+  test_case "$name on four nodes: within 1e-9 of the reference over 20 steps"
+  sets=""
+  for s in $settings; do sets="$sets --set parallel.$s"; done
+  batch -N4 --ntasks-per-node=1 --mm-train=job.toml <<END || fail "the job failed: $(batch_output)"
+srun --mpi=pmix -N4 -n4 ./mm-trainer job.toml --set run.dir=run-$name --set parallel.dtype=float64 --set parallel.micro_batch=2 $sets
+END
+  expect_ok distance "run-$name" 1e-9
+  echo "         distance from the reference: $(distance "run-$name" 1e-9)"
+done <<'END'
+tp4 tp=4
+tp2-cp2-zero2 tp=2 cp=2 zero=2
+dp2-pp2-interleaved-zero3 pp=2 virtual=2 zero=3
+tp2-pp2-recompute tp=2 pp=2 recompute=full
+END
+
 test_case "the nodes are idle and undrained afterwards"
 expect_nodes_idle
 finish
