@@ -20,6 +20,9 @@ struct Heads {
   ops::AttentionShape shape;
 
   Heads(const Context<T>& context, const TextConfig& config, const std::string& query) {
+    context.deal_out(config.heads, "heads");
+    context.deal_out(config.intermediate, "features of the MLP");
+    context.deal_out(config.vocabulary, "tokens of the vocabulary");
     const LocalParam& local = context.params.local()[context.params.index(query + ".weight")];
     const int64_t size = config.head_size(), group = config.heads / config.kv_heads, first = local.offset[0] / size;
     queries = local.shape[0] / size;

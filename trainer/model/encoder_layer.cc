@@ -29,6 +29,7 @@ void EncoderRows::make(std::span<const int64_t> starts, int tp) {
 template <class T>
 EncoderLayer<T>::EncoderLayer(const Context<T>& context, const EncoderShape& shape, const std::string& name, std::string unit)
     : context_(context), shape_(shape), unit_(std::move(unit)) {
+  context.deal_out(shape.heads, "heads");
   norm1_ = LayerNorm<T>(context, name + "layer_norm1", shape.hidden, shape.eps);
   norm2_ = LayerNorm<T>(context, name + "layer_norm2", shape.hidden, shape.eps);
   query_ = Linear<T>(context, name + "self_attn.q_proj");

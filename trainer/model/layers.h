@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/error.h"
 #include "trainer/model/param.h"
 #include "trainer/model/sequence_parallel.h"
 #include "trainer/ops/linear.h"
@@ -21,6 +22,12 @@ struct Context {
   comm::Comm* tp = nullptr;
   comm::Comm* cp = nullptr;
 
+  // Throws a usage Error where a tensor-parallel rank would get none of `parts` things.
+  void deal_out(int64_t parts, const char* things) const {
+    if (tp && parts < tp->size())
+      throw usage_error("model: " + std::to_string(parts) + " " + things + " cannot be dealt out to tp " +
+                        std::to_string(tp->size()) + " ranks");
+  }
   T* value(const std::string& name) const { return params.value(params.index(name)); }
   T* gradient(const std::string& name) const { return params.gradient(params.index(name)); }
 };

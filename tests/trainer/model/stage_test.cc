@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/error.h"
 #include "tests/trainer/model/harness.h"
 #include "trainer/comm/trace.h"
 #include "trainer/model/encoder_stage.h"
@@ -366,6 +367,28 @@ TEST_P(Layouts, SomethingFrozen) {
 TEST_P(Layouts, SmoothedLabelsAndLogZ) {
   const model::VlmConfig config = test::config_of(test::small_config(GetParam(), 2));
   expect_equal_to_one_rank(config, {{.tp = 3, .cp = 2, .loss = {.label_smoothing = 0.1, .z_loss = 1e-2}}});
+}
+
+TEST(Stage, RefusesALayoutThatLeavesARankWithoutHeads) {
+  const model::VlmConfig config = test::config_of(test::small_config(false));
+  std::vector<std::unique_ptr<comm::Comm>> comms = comm::thread_comms(5);
+  for (const auto& tp : comms) {
+    model::Placement placement;
+    placement.tp = 5;
+    placement.tp_rank = tp->rank();
+    placement.of = [](const std::string& unit) -> model::Placement::Unit {
+      return {.held = true, .cut = !unit.starts_with("vision."), .tied = false};
+    };
+    model::ParamStore<double> params(model::param_specs(config), placement);
+    tensor::ThreadPool pool(1);
+    try {
+      model::Stage<double> stage(config, model::chunks_of(2, 0, 1, 1), params, pool, {.tp = tp.get()});
+      ADD_FAILURE() << "rank " << tp->rank() << " accepted it";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, exit_status::usage);
+      EXPECT_STREQ(e.what(), "model: 4 heads cannot be dealt out to tp 5 ranks");
+    }
+  }
 }
 
 // The loss from the logits, written out; its gradient by differences of the value that a tensor depends on most.
