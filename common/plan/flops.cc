@@ -54,7 +54,8 @@ Work tower_work(const Model& m) {
 Work projector_work(const Model& m) {
   if (m.kind == Model::Kind::text) return {};
   const double d = static_cast<double>(m.vision.hidden), h = static_cast<double>(m.text.hidden);
-  if (m.kind == Model::Kind::dual_tower) return product(2 * d * static_cast<double>(m.projection), m.train_projector);
+  if (m.kind == Model::Kind::dual_tower)
+    return m.projects_both ? product(2 * d * static_cast<double>(m.projection), m.train_projector) : Work{};
   const double features = static_cast<double>(m.features);
   const double first = 2 * features * d * h, second = 2 * features * h * h;
   const double to_tower = m.train_vision ? first : 0;

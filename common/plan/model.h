@@ -33,6 +33,7 @@ struct Model {
   int64_t text_positions = 0;  // learnt ones; 0: rotary
   int64_t max_length = 0;      // the model's own limit; 0: not stated
   int64_t projection = 0;      // dual_tower: width of the shared space
+  bool projects_both = true;   // dual_tower: CLIP's products after both towers; else SigLIP's after the text, with a bias
   bool sigmoid_loss = false;   // dual_tower: SigLIP's, with a bias
   // frozen: no gradient, no moments, no backward of weights
   bool train_vision = true, train_projector = true, train_text = true;

@@ -52,13 +52,8 @@ void tower(Builder& b, const Model& m, int tp, Group cut, Group whole) {
   b.layers(m.vision, m.used_vision_layers, tp, cut, whole, m.train_vision);
   b.layers(m.vision, m.vision.count - m.used_vision_layers, tp, cut, whole, false);
   b.add(whole, s.unused, false);
-  if (m.kind == Model::Kind::vlm) {
-    const int64_t h = m.text.hidden;
-    b.add(whole, m.vision.hidden * h + h + h * h + h, m.train_projector);
-  } else {
-    b.add(whole, s.pool, m.train_vision);
-    if (!m.sigmoid_loss) b.add(whole, m.vision.hidden * m.projection, m.train_projector);
-  }
+  const int64_t h = m.text.hidden;
+  if (m.kind == Model::Kind::vlm) b.add(whole, m.vision.hidden * h + h + h * h + h, m.train_projector);
 }
 
 }  // namespace
@@ -96,16 +91,15 @@ std::vector<Run> runs_of_stage(const Model& m, const Parallelism& p, int stage) 
   const int64_t h = m.text.hidden, embedding = largest_part(m.vocabulary, dual ? 1 : tp) * h;
   const bool shared = m.tied && pp > 1;
   if (first) {
-    b.add(shared ? Group::tied : dual ? whole : Group::data, embedding, m.train_text);
-    b.add(whole, m.text_positions * h, m.train_text);
+    b.add(shared ? Group::tied : dual ? whole : Group::data, embedding + m.text_positions * h, m.train_text);
   }
   b.layers(m.text, layers_of_stage(m.text.count, p, stage), tp, Group::data, whole, m.train_text);
   if (!last) return b.runs;
   const int64_t norm = h * (m.text.norm_bias ? 2 : 1);
   if (dual) {
-    b.add(whole, norm, m.train_text);
-    b.add(whole, m.projection * h + (m.sigmoid_loss ? m.projection : 0), m.train_projector);
-    b.add(whole, m.sigmoid_loss ? 2 : 1, true);  // scale, bias
+    // What leads to the loss: the towers' last norms and pooling, projections, scale and bias.
+    const int64_t projections = m.projects_both ? m.projection * (m.vision.hidden + h) : m.projection * (h + 1);
+    b.add(whole, tower_size(m).pool + norm + projections + (m.sigmoid_loss ? 2 : 1), m.train_projector);
     return b.runs;
   }
   b.add(Group::data, m.tied ? 0 : embedding, whole, norm, 1, m.train_text);

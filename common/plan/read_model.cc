@@ -93,7 +93,8 @@ void read_dual_tower(const Section& s, bool siglip, Model& m) {
   m.vocabulary = t.number("vocab_size", siglip ? 32000 : 49408);
   m.text_positions = m.max_length = t.number("max_position_embeddings", siglip ? 64 : 77);
   m.projection = siglip ? t.number("projection_size", m.text.hidden) : s.number("projection_dim", 512);
-  m.sigmoid_loss = siglip;
+  m.projects_both = !siglip;
+  m.sigmoid_loss = siglip || s.text("contrastive_loss", "infonce") == "sigmoid";
 }
 
 void read_vlm(const Section& s, Model& m) {

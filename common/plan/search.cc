@@ -16,10 +16,10 @@ std::vector<int> divisors(int n) {
   return out;
 }
 
-// Of the bounds on micro-batch sizes those that give different numbers of micro-batches, smallest first.
+// Of the bounds on micro-batch sizes those that give different numbers of micro-batches, smallest first; above 64 only doublings.
 std::vector<int64_t> micro_batch_sizes(int64_t share) {
   std::vector<int64_t> out;
-  for (int64_t size = 1; size <= share; ++size)
+  for (int64_t size = 1; size <= share; size = size < 64 ? size + 1 : std::max(size + 1, std::min(2 * size, share)))
     if (out.empty() || largest_part(share, size) != largest_part(share, out.back())) out.push_back(size);
   return out;
 }

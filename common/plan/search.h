@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout that the model of plan.h finds fastest among those whose memory fits: every tp (inside a node), cp, pp, number of chunks (up to
-// 12), zero, micro-batch and recomputation for a number of ranks. Exhaustive, but for what cannot win: a layout whose pipeline alone takes longer than
+// 12), zero, micro-batch (above 64 samples only doublings) and recomputation for a number of ranks. Exhaustive, but for what cannot win: a layout whose pipeline alone takes longer than
 // the best step so far is not looked at further. The encoder is colocated.
 #pragma once
 

@@ -105,6 +105,26 @@ TEST_F(ModelFolder, ParametersAreThoseOfTheTrainersRanks) {
   }
 }
 
+TEST_F(ModelFolder, ParametersOfTwoTowersAreThoseOfTheTrainersRanks) {
+  for (const bool sigmoid : {false, true}) {
+    std::string config = fixture::config_json("pairs");
+    if (sigmoid) config.insert(1, R"("contrastive_loss":"sigmoid",)");
+    write_file_durably(folder_ + "/config.json", config);
+    const plan::Model m = plan::read_model(folder_);
+    loop::Setup setup;
+    setup.pairs = model::load_dual_tower_config(folder_);
+    setup.specs = model::param_specs(*setup.pairs);
+    for (const int tp : {1, 2, 3, 4})
+      for (const int dp : {1, 3}) {
+        plan::Parallelism p;
+        p.mesh = setup.layout = {tp, 1, dp, 1};
+        const model::ParamStore<float> store(setup.specs, placement(setup));
+        for (const plan::Group group : {plan::Group::data, plan::Group::stage})
+          EXPECT_EQ(planned(m, p, 0, group), trained_on(store, p.mesh, group)) << "tp " << tp << " dp " << dp << " " << plan::name(group);
+      }
+  }
+}
+
 // Bubble and activations in flight are those of the schedules that the trainer runs, for stages that are alike.
 TEST(Schedules, BubbleAndPassesInFlightAreThoseOfTheSimulator) {
   // All time is in products of layers, all stages have as many.
@@ -153,7 +173,7 @@ TEST(Schedules, BubbleAndPassesInFlightAreThoseOfTheSimulator) {
 class PlannedJob : public ModelFolder {
  protected:
   PlanReport report(int ranks, std::vector<std::string> assignments, double gpu_memory = 0) {
-    write_file_durably(folder_ + "/job.toml", "[model]\npath = \"" + folder_ + "\"\n[data]\nshards = \"none/*.tar\"\nglobal_batch = 4096\n");
+    write_file_durably(folder_ + "/job.toml", "[model]\npath = \"" + folder_ + "\"\n[data]\nshards = \"none/*.tar\"\nglobal_batch = 256\n");
     TrainOptions options;
     options.job_file = folder_ + "/job.toml";
     options.assignments = std::move(assignments);
@@ -170,7 +190,7 @@ class PlannedJob : public ModelFolder {
 TEST_F(PlannedJob, OfThousandsOfRanksIsShort) {
   write_file_durably(folder_ + "/config.json", large_);
   const std::vector<std::string> sets = {"parallel.tp=8",  "parallel.pp=8",          "parallel.virtual=2",     "parallel.zero=2", "parallel.micro_batch=1",
-                                         "data.max_length=4096", "parallel.dtype=bfloat16"};
+                                         "data.max_length=4096", "parallel.dtype=bfloat16", "data.global_batch=4096"};
   for (const int ranks : {1024, 16384}) {
     const PlanReport r = report(ranks, sets);
     EXPECT_TRUE(r.fits());
