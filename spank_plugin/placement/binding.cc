@@ -65,7 +65,8 @@ std::vector<Place> places_of(const NodeMap& map, const CpuSet& available) {
 void share_out(const NodeMap& map, const BindingRequest& request, Place& place, std::vector<Binding>& out) {
   const size_t cores = place.cores.size(), ranks = place.ranks.size();
   if (cores < ranks) {
-    for (size_t k = 0; k < ranks; ++k) out[place.ranks[k]].cpus |= place.cores[k * cores / ranks];
+    for (const size_t r : place.ranks)
+      for (const CpuSet& core : place.cores) out[r].cpus |= core;
     return;
   }
   std::vector<size_t> quota(ranks);
@@ -126,6 +127,13 @@ std::vector<Binding> bind_ranks(const NodeMap& map, const BindingRequest& reques
   for (size_t r = 0; r < out.size(); ++r) {
     const int gpu = request.gpus[r];
     const int numa = gpu >= 0 ? map.gpus[static_cast<size_t>(gpu)].numa : -1;
+    if (gpu < 0 && without < places.size()) {
+      // Fewer than NUMA nodes: each has several, whole.
+      for (size_t i = dealt * places.size() / without; i < (dealt + 1) * places.size() / without; ++i)
+        for (const CpuSet& core : places[i].cores) out[r].cpus |= core;
+      ++dealt;
+      continue;
+    }
     size_t best = gpu < 0 ? dealt++ * places.size() / without : 0;
     if (gpu >= 0)
       for (size_t i = 1; i < places.size(); ++i)

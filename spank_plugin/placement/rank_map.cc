@@ -77,6 +77,13 @@ class Search {
     out.map = block_map(cluster_, job_.ranks());
     out.block = out.ours = price(out.map);
     out.is_block = true;
+    // Of equals the order of the switch tree: it holds for programs whose traffic is another than the model's, too.
+    Candidate natural = fill({0, 1, 2, 3});
+    if (!cheaper(out.ours, natural.cost)) {
+      out.is_block = natural.map.node == out.map.node && natural.map.gpu == out.map.gpu;
+      out.map = std::move(natural.map);
+      out.ours = natural.cost;
+    }
     std::vector<Candidate> found = uniform() ? from_boxes() : from_orders();
     std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return cheaper(a.cost, b.cost); });
     if (found.size() > most_searched)
@@ -177,27 +184,29 @@ class Search {
     return out;
   }
 
-  // Nodes of unequal size: ranks in the order of every permutation of the axes fill one node after the other.
+  // Ranks in an order of the axes fill one node of the walk after the other.
+  Candidate fill(const std::array<int, 4>& axes) {
+    std::vector<int> ranks;
+    for (const std::vector<int>& one : blocks_in_order(job_.mesh, Box{}, axes)) ranks.push_back(one.front());
+    for (int r = job_.mesh.world_size(); r < job_.ranks(); ++r) ranks.push_back(r);
+    std::vector<std::vector<int>> blocks;
+    std::vector<int> nodes;
+    size_t next = 0;
+    for (const int node : walk_) {
+      const size_t take = std::min(ranks.size() - next, static_cast<size_t>(cluster_.nodes[static_cast<size_t>(node)].slots));
+      if (take == 0) continue;
+      blocks.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(next),
+                          ranks.begin() + static_cast<std::ptrdiff_t>(next + take));
+      std::sort(blocks.back().begin(), blocks.back().end());
+      nodes.push_back(node);
+      next += take;
+    }
+    return finish(std::move(blocks), std::move(nodes));
+  }
+
   std::vector<Candidate> from_orders() {
     std::vector<Candidate> out;
-    for (const std::array<int, 4>& axes : axis_orders(job_.mesh, Box{})) {
-      std::vector<int> ranks;
-      for (const std::vector<int>& one : blocks_in_order(job_.mesh, Box{}, axes)) ranks.push_back(one.front());
-      for (int r = job_.mesh.world_size(); r < job_.ranks(); ++r) ranks.push_back(r);
-      std::vector<std::vector<int>> blocks;
-      std::vector<int> nodes;
-      size_t next = 0;
-      for (const int node : walk_) {
-        const size_t take = std::min(ranks.size() - next, static_cast<size_t>(cluster_.nodes[static_cast<size_t>(node)].slots));
-        if (take == 0) continue;
-        blocks.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(next),
-                            ranks.begin() + static_cast<std::ptrdiff_t>(next + take));
-        std::sort(blocks.back().begin(), blocks.back().end());
-        nodes.push_back(node);
-        next += take;
-      }
-      out.push_back(finish(std::move(blocks), std::move(nodes)));
-    }
+    for (const std::array<int, 4>& axes : axis_orders(job_.mesh, Box{})) out.push_back(fill(axes));
     return out;
   }
 
@@ -218,7 +227,7 @@ class Search {
       if (!c.map.node.empty()) search(c.map);
     RankMap any = block_map(cluster_, job_.ranks());
     std::mt19937 random(seed);
-    for (int k = 0; k < random_starts; ++k) {
+    for (int k = 0; k < (job_.ranks() <= tiny_job / 2 ? random_starts : random_starts / 5); ++k) {
       for (size_t i = any.node.size(); i-- > 1;) {
         const size_t j = random() % (i + 1);
         std::swap(any.node[i], any.node[j]);
