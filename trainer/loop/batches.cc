@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/plan/flops.h"
 #include "trainer/loop/agree.h"
 #include "trainer/loop/labels.h"
 #include "trainer/model/dual_tower.h"
@@ -10,7 +11,8 @@
 
 namespace mm::loop {
 
-Batches::Batches(const Setup& setup, parallel::Mesh& mesh) : setup_(setup), mesh_(mesh) {
+Batches::Batches(const Setup& setup, parallel::Mesh& mesh)
+    : setup_(setup), mesh_(mesh), work_(plan::read_model(setup.job.model.path)) {
   agree(*mesh.world, [&] {
     if (mesh.replica->rank() == 0) stream_.emplace(stream_options(setup));
   });
@@ -28,13 +30,16 @@ void Batches::read(int64_t step) {
   batches_.resize(static_cast<size_t>(pieces));
   if (!stream_) return;
   const std::vector<data::Sample> samples = stream_->next(step);
-  share_ = {setup_.pairs ? share : trained_labels(samples), 0, stream_->counters().rejected};
+  share_ = {setup_.pairs ? share : trained_labels(samples), 0, stream_->counters().rejected, 0};
   for (const data::Sample& s : samples) share_.images += static_cast<int64_t>(s.images.size());
   for (int k = 0; k < pieces; ++k) {
     const comm::Range piece = comm::part_of(share, k, pieces);
     const auto some = std::span(samples).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size()));
     model::MicroBatch& batch = batches_[static_cast<size_t>(k)];
     setup_.pairs ? model::pack_pairs(*setup_.pairs, some, batch) : model::pack(setup_.config, some, batch);
+    std::vector<int64_t> lengths;
+    for (size_t s = 1; s < batch.starts.size(); ++s) lengths.push_back(batch.starts[s] - batch.starts[s - 1]);
+    share_.flops += plan::flops_of_batch(work_, batch.images, lengths, batch.label_count());
   }
 }
 

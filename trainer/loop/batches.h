@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/model.h"
 #include "trainer/data/stream.h"
 #include "trainer/loop/setup.h"
 #include "trainer/model/micro_batch.h"
@@ -25,6 +26,7 @@ class Batches {
   struct Share {
     int64_t tokens = 0;  // what the loss is divided by: trained labels, or pairs
     int64_t images = 0, rejected = 0;
+    double flops = 0;  // of forward and backward, as MFU counts them
   };
   const Share& share() const { return share_; }
   // Collective over the replica: gives every rank the micro-batches, ceil(share / micro_batch) of them, the same number in every
@@ -41,6 +43,7 @@ class Batches {
   std::optional<data::Stream> stream_;  // on the reader
   Share share_;
   std::vector<model::MicroBatch> batches_;
+  const plan::Model work_;
   int64_t samples_ = 0;
   std::string fingerprint_;
 };

@@ -55,6 +55,7 @@ std::string format_metrics(const StepMetrics& m) {
   number("step_s", m.step_s);
   number("images_s", m.images_s);
   number("tokens_s", m.tokens_s);
+  number("mfu", m.mfu);
   number("data_wait_s", m.data_wait_s);
   number("comm_wait_s", m.comm_wait_s);
   count("comm_bytes", m.comm_bytes);

@@ -15,6 +15,7 @@ struct StepMetrics {
   double loss = 0, grad_norm = 0, lr = 0;
   int64_t tokens = 0;  // trained labels of the global batch
   double step_s = 0, images_s = 0, tokens_s = 0, data_wait_s = 0, comm_wait_s = 0;
+  double mfu = 0;            // of the measured peak of all ranks' threads; what is computed again does not count
   int64_t comm_bytes = 0;    // that this rank sent
   double save_s = 0;         // of the checkpoint that was made before the step; left out where there was none
   int64_t failed_saves = 0;  // since the start of the process; left out while 0

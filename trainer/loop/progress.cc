@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -52,12 +53,16 @@ void Console::end_line() {
   open_ = false;
 }
 
-void Console::step_done(int64_t done, double loss, double images_per_second) {
+void Console::step_done(const StepMetrics& m) {
+  const int64_t done = m.step + 1;
   if (!speaks_ || (done % every_ != 0 && done != steps_)) return;
   const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() /
                       static_cast<double>(done - first_step_);
-  const std::string text = fmt::format("step {}/{}  loss {:.4f}  {:.1f} images/s  {} left", done, steps_, loss,
-                                       images_per_second, format_duration(each * static_cast<double>(steps_ - done)));
+  const double whole = std::max(m.step_s, 1e-9);
+  const std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  {:.1f} images/s  {:.0f} tokens/s  MFU {:.0f} %  waits: data {:.0f} %, peers {:.0f} %  {} left", done,
+      steps_, m.loss, m.images_s, m.tokens_s, 100 * m.mfu, 100 * m.data_wait_s / whole, 100 * m.comm_wait_s / whole,
+      format_duration(each * static_cast<double>(steps_ - done)));
   if (!terminal_) {
     log::info("{}", text);
     return;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/agent_client.h"
+#include "trainer/loop/metrics.h"
 
 namespace mm::loop {
 
@@ -30,7 +31,7 @@ class Console {
  public:
   Console(bool speaks, int64_t first_step, int64_t steps, int64_t every);
   ~Console();
-  void step_done(int64_t done, double loss, double images_per_second);
+  void step_done(const StepMetrics& metrics);
   // Ends the line that is rewritten, so that a message can follow.
   void end_line();
 

@@ -16,6 +16,7 @@
 #include "trainer/loop/resume.h"
 #include "trainer/loop/stop.h"
 #include "trainer/loop/tensors.h"
+#include "trainer/ops/fma_peak.h"
 #include "trainer/optim/schedule.h"
 
 namespace mm::loop {
@@ -124,6 +125,7 @@ int Trainer<T>::run() {
                    checkpoint::Saver::Options{.deadline = save_deadline, .keep = checkpoint::Keep{setup_.job.checkpoint.keep}});
   }
   begun_step_ = saved_step_;
+  peak_ = world_.all_reduce({ops::fma_peak(sizeof(T)) * pool_.threads()})[0];
   console_.emplace(world_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
   world_.set_phase(fmt::format("step {}", first_step_), step_deadline_);
@@ -147,6 +149,7 @@ int Trainer<T>::run() {
     metrics.step_s = seconds_since(begin);
     metrics.images_s = counts.images / std::max(metrics.step_s, 1e-9);
     metrics.tokens_s = counts.tokens / std::max(metrics.step_s, 1e-9);
+    metrics.mfu = counts.flops / std::max(metrics.step_s, 1e-9) / peak_;
     metrics.data_wait_s = data_wait;
     metrics.comm_wait_s = world_.wait_seconds() - waited;
     metrics.comm_bytes = static_cast<int64_t>(world_.bytes_sent() - sent);
@@ -167,8 +170,8 @@ typename Trainer<T>::Counts Trainer<T>::count(const std::string& failure) {
   const Batches::Share share = batches_.share();
   const std::vector<double> sums =
       world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), stop_requested() ? 1.0 : 0.0,
-                         save_due_by_clock() ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected)});
-  return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+                         save_due_by_clock() ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
+  return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
 }
 
 template <class T>
@@ -245,7 +248,7 @@ void Trainer<T>::report(const StepMetrics& metrics) {
     std::fputs(line.c_str(), stdout);
     std::fflush(stdout);
   }
-  console_->step_done(metrics.step + 1, metrics.loss, metrics.images_s);
+  console_->step_done(metrics);
 }
 
 template <class T>

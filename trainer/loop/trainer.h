@@ -39,7 +39,7 @@ class Trainer {
 
  private:
   struct Counts {
-    double tokens = 0, images = 0, stop = 0, save = 0, failed = 0, rejected = 0;
+    double tokens = 0, images = 0, stop = 0, save = 0, failed = 0, rejected = 0, flops = 0;
   };
   struct Sums {
     double loss = 0, squares = 0;
@@ -76,6 +76,7 @@ class Trainer {
   int64_t first_step_ = 0, begun_step_ = 0, saved_step_ = 0;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   double save_seconds_ = 0;
+  double peak_ = 0;  // operations a second that all ranks' threads could do
   std::chrono::milliseconds step_deadline_ = std::chrono::seconds(15);  // how late a peer may be in a step; the first one's
   int64_t failed_saves_ = 0, skipped_steps_ = 0;
   std::optional<MetricsFile> metrics_;  // on rank 0

@@ -25,6 +25,7 @@
 #include "trainer/interop/load_params.h"
 #include "trainer/model/stage.h"
 #include "trainer/model/vlm.h"
+#include "trainer/ops/fma_peak.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/optim/sharded.h"
 #include "trainer/tensor/profile.h"
@@ -62,36 +63,13 @@ double cpu_seconds(clockid_t of) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Multiply-adds in registers alone, in GF/s of this thread's own time: the best of some runs.
-[[gnu::target("avx2,fma"), gnu::optimize("O3")]] double peak_of_this_core() {
-  using Vector [[gnu::vector_size(32)]] = float;
-  constexpr int chains = 12, rounds = 2'000'000;
-  double best = 0;
-  for (int repeat = 0; repeat < 10; ++repeat) {
-    Vector x[chains];
-    for (Vector& v : x) {
-      v = Vector{} + 1e-3f;
-      asm volatile("" : "+x"(v));  // twelve values that the compiler does not know to be one
-    }
-    const Vector factor = Vector{} + 0.999f, term = Vector{} + 1e-3f;
-    const double begin = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
-    for (int i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-      for (int j = 0; j < chains; ++j) x[j] = x[j] * factor + term;
-    }
-    for (Vector& v : x) asm volatile("" : : "x"(v));
-    best = std::max(best, 16.0 * chains * rounds / (cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - begin));
-  }
-  return best / 1e9;
-}
-
 double peak_of(tensor::ThreadPool& pool) {
   std::vector<double> peaks(static_cast<size_t>(pool.threads()));
   std::atomic<int> arrived{0};
   pool.parallel_for(pool.threads(), [&](int64_t i) {
     ++arrived;
     while (arrived < pool.threads()) std::this_thread::yield();  // all cores busy: their clocks are then those of real work
-    peaks[static_cast<size_t>(i)] = peak_of_this_core();
+    peaks[static_cast<size_t>(i)] = ops::fma_peak(sizeof(float)) / 1e9;
   });
   return std::accumulate(peaks.begin(), peaks.end(), 0.0);
 }
