@@ -39,8 +39,9 @@ std::vector<UniqueFd> accept_ranks(int listener, const wire::Door& door, const s
   }
   for (size_t r = 1; r < peers.size(); ++r) {
     if (!peers[r])
-      throw Error(exit_status::data, fmt::format("checkpoint: rank {} of {} on {} has not connected to rank 0 on {} within {} s",
-                                                 r, hosts.size(), hosts[r], hosts[0], join_deadline / 1s));
+      throw Error(exit_status::data,
+                  fmt::format("checkpoint: rank {} of {} on {} has not connected to rank 0 on {} within {} s", r, hosts.size(),
+                              hosts[r], hosts[0], join_deadline / 1s));
   }
   return peers;
 }

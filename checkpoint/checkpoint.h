@@ -19,7 +19,21 @@
 namespace mm::checkpoint {
 
 enum class DType {
-  float64, float32, bfloat16, int64, uint8, float16, int32, int16, int8, uint64, uint32, uint16, boolean, float8_e4m3, float8_e5m2
+  float64,
+  float32,
+  bfloat16,
+  int64,
+  uint8,
+  float16,
+  int32,
+  int16,
+  int8,
+  uint64,
+  uint32,
+  uint16,
+  boolean,
+  float8_e4m3,
+  float8_e5m2
 };
 size_t size_of(DType);  // bytes
 std::string name_of(DType);
@@ -118,8 +132,8 @@ struct Tiers {
   int64_t shared_every = 1;   // each so many saves goes to the shared file system too; 0: none does
 };
 
-struct Writer;       // checkpoint/commit.h
-class NearCopies;    // checkpoint/tiers.h
+struct Writer;     // checkpoint/commit.h
+class NearCopies;  // checkpoint/tiers.h
 
 // Not to be used by several threads at once.
 class RunFolder {
@@ -131,8 +145,8 @@ class RunFolder {
   std::vector<StepInfo> list() const;
   const std::string& path() const { return checkpoints_; }
 
-  // Before anything is loaded, where there are tiers: a load then takes the newest step of all of them, of each file the nearest
-  // copy that verifies. Collective. A tier that cannot be had is left out; returns why, of this rank.
+  // Before anything is loaded, where there are tiers: a load then takes the newest step of all of them, of each file the
+  // nearest copy that verifies. Collective. A tier that cannot be had is left out; returns why, of this rank.
   std::vector<std::string> use_tiers(Group& group, const Tiers& tiers);
 
   // Saves and commits step `step` ("this many steps are done") straight from the views. Collective; blocks until committed or
@@ -140,9 +154,9 @@ class RunFolder {
   // this writer (checkpoint/epochs.h): where load_newest was called before, as one that continues from the step that it
   // returned.
   SaveResult save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts);
-  // Removes what `keep` does not name, and steps that a later writer gave up. Counted are committed steps that are not marked bad and whose manifest, sizes and
-  // structure hold at this moment, so that the newest one that does is never removed. Collective; rank 0 acts. Returns what
-  // went wrong, the same on all ranks; empty where all went well.
+  // Removes what `keep` does not name, and steps that a later writer gave up. Counted are committed steps that are not marked
+  // bad and whose manifest, sizes and structure hold at this moment, so that the newest one that does is never removed.
+  // Collective; rank 0 acts. Returns what went wrong, the same on all ranks; empty where all went well.
   std::string retain(Group& group, const Keep& keep);
   std::string retain(Group& group, int last) { return retain(group, Keep{last, 0}); }
 
@@ -171,12 +185,13 @@ class RunFolder {
 class Saver {
  public:
   struct Options {
-    int threads = 1;                        // that hash and write, on each rank
-    double bytes_per_second = 0;            // at most, of each rank; 0: as fast as the disk
+    int threads = 1;                         // that hash and write, on each rank
+    double bytes_per_second = 0;             // at most, of each rank; 0: as fast as the disk
     std::chrono::seconds deadline{30 * 60};  // for the slowest rank; a later one is named and the save fails
-    std::optional<Keep> keep = {};          // applied after each commit; none: nothing is removed
+    std::optional<Keep> keep = {};           // applied after each commit; none: nothing is removed
   };
-  // Collective. Saves go to the tiers that `folder` uses, too, before the shared file system. `folder` must outlive it, and is not saved to by others meanwhile.
+  // Collective. Saves go to the tiers that `folder` uses, too, before the shared file system. `folder` must outlive it, and is
+  // not saved to by others meanwhile.
   Saver(RunFolder& folder, Group& group, const Options& options);
   // Waits until all saves have ended.
   ~Saver();
@@ -185,8 +200,8 @@ class Saver {
 
   // Makes both buffers so large now, so that the first saves do not pay for fresh memory.
   void reserve(uint64_t bytes);
-  // Collective. What is saved are the values at the call, whatever is written to them afterwards. False: the save was skipped on
-  // all ranks, because on one of them both buffers are busy.
+  // Collective. What is saved are the values at the call, whatever is written to them afterwards. False: the save was skipped
+  // on all ranks, because on one of them both buffers are busy.
   bool begin(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts);
   // Of the saves that have ended since the last call, in order. Not collective: ranks may learn of an end at other steps.
   std::vector<SaveResult> ended();

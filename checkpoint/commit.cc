@@ -2,21 +2,23 @@
 // How a step is saved.
 //
 //  1. Rank 0 claims an epoch, if this is the first save of its writer (checkpoint/epochs.h), names the save (64 random bits),
-//     removes the private folders that dead writers left, and makes .step-NNNNNNN.NAME. A stale writer thus loses its folder: it
-//     cannot collide with us, and its own rename fails.
-//  2. The ranks have agreed which of them writes a box that several of them show (checkpoint/owners.h). Each rank takes the HDF5
+//     removes the private folders that dead writers left, and makes .step-NNNNNNN.NAME. A stale writer thus loses its folder:
+//     it cannot collide with us, and its own rename fails.
+//  2. The ranks have agreed which of them writes a box that several of them show (checkpoint/owners.h). Each rank takes the
+//  HDF5
 //     structure of its file from the save before, or builds it in memory, creates the file and reserves its space (a full disk
 //     shows here), streams the payload block by block (hash, write), writes hashes, index and structure, then fsync and close,
 //     then fsync of the private folder.
-//     Where there are nearer tiers (checkpoint/tiers.h), each rank first puts the same file there, and they become whole: rank 0
-//     hears from all, sends all the manifest, and each node publishes it. A failure there is told and fails nothing else.
+//     Where there are nearer tiers (checkpoint/tiers.h), each rank first puts the same file there, and they become whole: rank
+//     0 hears from all, sends all the manifest, and each node publishes it. A failure there is told and fails nothing else.
 //  3. The ranks tell rank 0 their record (size and hashes) or their error. One error and the save has failed.
 //  4. Rank 0 reads the indexes of all files back, checks that the boxes tile every tensor, writes the manifest beside its name,
 //     fsyncs it, renames it and fsyncs the private folder. All of the step is now durable under a name that no load looks at.
-//  5. Rank 0 makes sure that no newer epoch has been claimed, renames the folder to step-NNNNNNN and fsyncs the folder above it:
+//  5. Rank 0 makes sure that no newer epoch has been claimed, renames the folder to step-NNNNNNN and fsyncs the folder above
+//  it:
 //     the commit. Before the rename a crash leaves the step before as the newest; after it, this one. Where that name exists
-//     already (a step saved again after a restart), the two are exchanged in one operation; a file system that cannot do so gets
-//     two renames, and a crash between them leaves the step before as the newest.
+//     already (a step saved again after a restart), the two are exchanged in one operation; a file system that cannot do so
+//     gets two renames, and a crash between them leaves the step before as the newest.
 //  6. Rank 0 replaces LATEST, a hint that a failure does not matter to, and tells the others the outcome.
 //
 // A failure of anything up to and in 5 fails the save: the rename is taken back, the private folder removed, all ranks return
@@ -174,7 +176,8 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   const auto manifest = [&] {
     const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return Manifest{task.step, name, version_line("mm-train"), now, seconds, std::stoll(started.substr(1, space - 1)), task.facts, {}};
+    return Manifest{task.step,  name, version_line("mm-train"), now, seconds, std::stoll(started.substr(1, space - 1)),
+                    task.facts, {}};
   };
   if (near != nullptr) {
     std::tie(result.tiers, result.bytes) = save_near(*near, group, task, manifest(), options);
@@ -190,7 +193,8 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   const std::vector<std::string> reports = group.gather(report_of([&] {
     if (!task.problem.empty()) throw Error(exit_status::internal, task.problem);
     const Identity identity{name, task.step, group.rank(), group.size()};
-    const FileRecord record = write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, task.mine, options);
+    const FileRecord record =
+        write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, task.mine, options);
     io::sync_folder(private_folder);
     return text_of(record);
   }));

@@ -27,8 +27,8 @@ struct SaveTask {
   int64_t step = 0;
   std::vector<ConstView> mine;  // that this rank writes
   Facts facts;
-  std::string problem;          // why this rank cannot, unless it is empty
-  bool shared = true;           // to the shared file system
+  std::string problem;  // why this rank cannot, unless it is empty
+  bool shared = true;   // to the shared file system
 };
 // Collective. `near` may be none.
 SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& group, NearCopies* near, const SaveTask& task,

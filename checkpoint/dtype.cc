@@ -14,13 +14,20 @@ struct Row {
 };
 
 constexpr Row table[] = {
-    {DType::float64, "float64", "F64", 8},   {DType::float32, "float32", "F32", 4},
-    {DType::bfloat16, "bfloat16", "BF16", 2}, {DType::int64, "int64", "I64", 8},
-    {DType::uint8, "uint8", "U8", 1},        {DType::float16, "float16", "F16", 2},
-    {DType::int32, "int32", "I32", 4},       {DType::int16, "int16", "I16", 2},
-    {DType::int8, "int8", "I8", 1},          {DType::uint64, "uint64", "U64", 8},
-    {DType::uint32, "uint32", "U32", 4},     {DType::uint16, "uint16", "U16", 2},
-    {DType::boolean, "bool", "BOOL", 1},     {DType::float8_e4m3, "float8_e4m3", "F8_E4M3", 1},
+    {DType::float64, "float64", "F64", 8},
+    {DType::float32, "float32", "F32", 4},
+    {DType::bfloat16, "bfloat16", "BF16", 2},
+    {DType::int64, "int64", "I64", 8},
+    {DType::uint8, "uint8", "U8", 1},
+    {DType::float16, "float16", "F16", 2},
+    {DType::int32, "int32", "I32", 4},
+    {DType::int16, "int16", "I16", 2},
+    {DType::int8, "int8", "I8", 1},
+    {DType::uint64, "uint64", "U64", 8},
+    {DType::uint32, "uint32", "U32", 4},
+    {DType::uint16, "uint16", "U16", 2},
+    {DType::boolean, "bool", "BOOL", 1},
+    {DType::float8_e4m3, "float8_e4m3", "F8_E4M3", 1},
     {DType::float8_e5m2, "float8_e5m2", "F8_E5M2", 1},
 };
 

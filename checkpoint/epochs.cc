@@ -55,8 +55,8 @@ Claim read_claim(const std::string& path, int64_t epoch) {
   return c;
 }
 
-// A claim whose point lies at or after that of a later one gives up nothing that the later one does not. The newest ones stay all
-// the same: a name that is free again could be taken by a writer that has not seen it in use.
+// A claim whose point lies at or after that of a later one gives up nothing that the later one does not. The newest ones stay
+// all the same: a name that is free again could be taken by a writer that has not seen it in use.
 void remove_meaningless(const std::string& checkpoints) {
   try {
     const std::vector<Claim> claims = list_claims(checkpoints);

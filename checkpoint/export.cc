@@ -75,7 +75,8 @@ Exported export_safetensors(StepReader& step, const std::string& folder, uint64_
   nlohmann::ordered_json weight_map;
   std::vector<char> buffer;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = single ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string name =
+        single ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     safetensors::Writer file(folder + "/" + name, shards[i]);
     for (const auto& [tensor, info] : file.tensors()) {
       write_tensor(step, tensor, file, buffer, progress);
@@ -95,7 +96,8 @@ Exported export_safetensors(StepReader& step, const std::string& folder, uint64_
     io::remove_tree(folder + "/model.safetensors");
   }
   const Facts& facts = step.manifest().facts;
-  for (const auto& [fact, name] : {std::pair("model_config", "config.json"), {"preprocessor_config", "preprocessor_config.json"}}) {
+  for (const auto& [fact, name] :
+       {std::pair("model_config", "config.json"), {"preprocessor_config", "preprocessor_config.json"}}) {
     const auto found = facts.find(fact);
     if (found == facts.end()) continue;
     write_file_durably(folder + "/" + name, found->second);

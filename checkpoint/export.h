@@ -17,8 +17,8 @@ struct Exported {
   bool config = false;  // whether the step knows a config.json
 };
 
-// Writes to `folder`, which is made. Shards hold at most `shard_bytes`, or one tensor. A file is replaced only by a complete one,
-// and the index comes last. Checks every hash; holds 64 MiB in memory. `progress`: bytes done.
+// Writes to `folder`, which is made. Shards hold at most `shard_bytes`, or one tensor. A file is replaced only by a complete
+// one, and the index comes last. Checks every hash; holds 64 MiB in memory. `progress`: bytes done.
 Exported export_safetensors(StepReader& step, const std::string& folder, uint64_t shard_bytes,
                             const std::function<void(uint64_t)>& progress);
 

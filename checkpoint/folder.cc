@@ -40,8 +40,7 @@ std::vector<StepInfo> list_steps(const std::string& checkpoints) {
   for (const std::string& name : io::list_folder(checkpoints)) {
     const auto step = step_of_name(name);
     const std::string path = checkpoints + "/" + name;
-    if (step && io::is_folder(path))
-      steps.push_back({*step, path, io::exists(path + "/.bad"), io::exists(path + "/.pinned")});
+    if (step && io::is_folder(path)) steps.push_back({*step, path, io::exists(path + "/.bad"), io::exists(path + "/.pinned")});
   }
   std::sort(steps.begin(), steps.end(), [](const StepInfo& a, const StepInfo& b) { return a.step > b.step; });
   return steps;
@@ -77,7 +76,8 @@ void remove_step(const std::string& checkpoints, const StepInfo& step) {
 void remove_leftovers(const std::string& checkpoints) {
   try {
     for (const std::string& name : io::list_folder(checkpoints)) {
-      if (name.starts_with(".step-") || name.starts_with(".trash-") || name.starts_with(".claim-")) io::remove_tree(checkpoints + "/" + name);
+      if (name.starts_with(".step-") || name.starts_with(".trash-") || name.starts_with(".claim-"))
+        io::remove_tree(checkpoints + "/" + name);
     }
   } catch (const io::Failure&) {
     // The next save tries again.

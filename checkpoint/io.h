@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every file operation of a checkpoint goes through here: each result is checked, interrupted and short ones are continued, and
-// a failure names operation, path and reason. A hook sees each operation before it happens: it can record it, with the bytes, and
-// can make it fail or fall short. What a hook has recorded is enough to build the folder again as a crash may leave it.
+// a failure names operation, path and reason. A hook sees each operation before it happens: it can record it, with the bytes,
+// and can make it fail or fall short. What a hook has recorded is enough to build the folder again as a crash may leave it.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,30 @@
 
 namespace mm::checkpoint::io {
 
-enum class Op { open, create, allocate, write, read, sync, close, make_folder, sync_folder, list, rename, exchange, link, remove };
+enum class Op {
+  open,
+  create,
+  allocate,
+  write,
+  read,
+  sync,
+  close,
+  make_folder,
+  sync_folder,
+  list,
+  rename,
+  exchange,
+  link,
+  remove
+};
 
 struct Operation {
   Op op = Op::open;
   const std::string& path;
-  const std::string& to;         // of rename, exchange and link
-  uint64_t offset = 0;           // of write and read
-  const char* data = nullptr;    // of write
-  uint64_t bytes = 0;            // of write, read and allocate
+  const std::string& to;       // of rename, exchange and link
+  uint64_t offset = 0;         // of write and read
+  const char* data = nullptr;  // of write
+  uint64_t bytes = 0;          // of write, read and allocate
 };
 struct Fault {
   int error = 0;              // an errno: the operation does not happen and fails with it

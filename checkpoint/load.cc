@@ -8,9 +8,9 @@
 // mark; a tensor that is not there as asked for is a mistake of the caller and ends the load, for older steps would not have it
 // either.
 //
-// Where there are nearer tiers (checkpoint/tiers.h), the ranks first tell each other which files of which steps they have. A step
-// of which every file is somewhere is a candidate, whether or not the shared file system has it. Of each file the copies are
-// tried in the order own memory, own disk, shared file system, other nodes, block by block: one that does not verify costs
+// Where there are nearer tiers (checkpoint/tiers.h), the ranks first tell each other which files of which steps they have. A
+// step of which every file is somewhere is a candidate, whether or not the shared file system has it. Of each file the copies
+// are tried in the order own memory, own disk, shared file system, other nodes, block by block: one that does not verify costs
 // nothing but the next copy.
 #include <fmt/format.h>
 
@@ -79,8 +79,8 @@ std::string first_of(const std::vector<std::string>& votes, char kind) {
 // A step that somebody has, and why it is no candidate; empty where it is one.
 struct Candidate {
   int64_t step = 0, epoch = 0;
-  std::string name;      // of its save; empty where the manifest of the shared one cannot be read
-  bool shared = false;   // the shared file system has it
+  std::string name;     // of its save; empty where the manifest of the shared one cannot be read
+  bool shared = false;  // the shared file system has it
   std::string refused;
   const NearCopies::Step* near = nullptr;  // what the nearer tiers have of it
 };
@@ -88,8 +88,8 @@ struct Candidate {
 std::string refusal(const std::vector<Claim>& claims, int64_t epoch, int64_t step) {
   const auto claim = given_up(claims, epoch, step);
   if (!claim) return "";
-  std::string out = fmt::format("given up by the writer of epoch {} ({}), which continued from step {}", claim->epoch, claim->who,
-                                *claim->resumed_from);
+  std::string out = fmt::format("given up by the writer of epoch {} ({}), which continued from step {}", claim->epoch,
+                                claim->who, *claim->resumed_from);
   std::replace(out.begin(), out.end(), '\n', ' ');
   return out;
 }
@@ -111,13 +111,16 @@ std::string list_candidates(const std::string& checkpoints, const std::vector<Ne
     all.push_back(std::move(c));
   }
   for (const NearCopies::Step& s : near) {
-    const bool known = std::any_of(all.begin(), all.end(), [&](const Candidate& c) { return c.step == s.step && c.name == s.name; });
+    const bool known =
+        std::any_of(all.begin(), all.end(), [&](const Candidate& c) { return c.step == s.step && c.name == s.name; });
     if (!known && s.complete()) all.push_back({s.step, s.epoch, s.name, false, refusal(claims, s.epoch, s.step)});
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return std::pair(b.step, b.epoch) < std::pair(a.step, a.epoch); });
+  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(b.step, b.epoch) < std::pair(a.step, a.epoch);
+  });
   std::string out;
-  for (const Candidate& c : all) out += fmt::format("{} {} {} {}\n", c.step, c.shared ? 1 : 0, c.name.empty() ? "-" : c.name, c.refused);
+  for (const Candidate& c : all)
+    out += fmt::format("{} {} {} {}\n", c.step, c.shared ? 1 : 0, c.name.empty() ? "-" : c.name, c.refused);
   return out;
 }
 

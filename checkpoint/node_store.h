@@ -21,8 +21,8 @@ class NodeStore {
   std::string private_folder(int64_t step, const std::string& name) const;
   // Publishes it. Other ranks of the node may do so at the same time.
   void commit(int64_t step, const std::string& name, const std::string& manifest) const;
-  // After the commit of `step`: removes all but the newest `keep` steps up to it, later ones, which are of a history that was given
-  // up, and private folders of earlier saves. Another rank may have begun the next save meanwhile.
+  // After the commit of `step`: removes all but the newest `keep` steps up to it, later ones, which are of a history that was
+  // given up, and private folders of earlier saves. Another rank may have begun the next save meanwhile.
   void remove_old(int keep, int64_t step) const;
   // Before anybody saves: removes private folders of those who died.
   void remove_private() const;

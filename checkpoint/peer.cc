@@ -42,8 +42,9 @@ class RemoteSource : public Source {
       for (size_t at = 0; at < bytes;) {
         const size_t n = std::min<size_t>(bytes - at, most_read_bytes);
         const auto until = Clock::now() + message_deadline;
-        wire::send_message(fd_.get(), wire::pack({"read", std::to_string(number_), std::to_string(offset + at), std::to_string(n)}),
-                           until, whom_);
+        wire::send_message(fd_.get(),
+                           wire::pack({"read", std::to_string(number_), std::to_string(offset + at), std::to_string(n)}), until,
+                           whom_);
         const std::string answer = wire::receive_message(fd_.get(), until, whom_);
         if (answer.size() != n + 1 || answer[0] != '+')
           throw Error(exit_status::data, answer.empty() ? whom_ + ": no answer" : answer.substr(1));
@@ -78,9 +79,11 @@ PeerServer::~PeerServer() {
   acceptor_.join();
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, fd] : connections_) ::shutdown(fd.get(), SHUT_RDWR);
+    for (const Connection& c : connections_) {
+      if (c.fd) ::shutdown(c.fd.get(), SHUT_RDWR);
+    }
   }
-  servers_.clear();
+  connections_.clear();
 }
 
 void PeerServer::offer(std::vector<Place> copies) {
@@ -93,15 +96,17 @@ void PeerServer::accept_all(const std::stop_token& stop) {
   while (!stop.stop_requested() && wire::wait_readable(listener_.get(), Clock::now() + idle_deadline)) {
     auto one = wire::accept_one(listener_.get(), door_);
     if (!one) continue;
-    const int fd = one->second.get();
     const std::lock_guard lock(mutex_);
-    connections_[fd] = std::move(one->second);
-    servers_.emplace_back([this, fd] { serve(fd); });
+    connections_.remove_if([](const Connection& c) { return !c.fd; });
+    Connection& c = connections_.emplace_back();
+    c.fd = std::move(one->second);
+    c.server = std::jthread([this, &c] { serve(c); });
   }
 }
 
 // A connection stays until the other side closes it.
-void PeerServer::serve(int fd) {
+void PeerServer::serve(Connection& connection) {
+  const int fd = connection.fd.get();
   try {
     for (;;) {
       const auto request = wire::unpack(wire::receive_message(fd, Clock::now() + idle_deadline, "a rank"));
@@ -110,6 +115,8 @@ void PeerServer::serve(int fd) {
   } catch (const std::exception&) {
     // It has gone; what it began to give stays private.
   }
+  const std::lock_guard lock(mutex_);
+  connection.fd.reset();
 }
 
 std::string PeerServer::answer(int fd, const std::vector<std::string>& request) {
@@ -128,7 +135,8 @@ std::string PeerServer::keep(int fd, const std::vector<std::string>& request) {
   const int64_t step = std::stoll(request[1]);
   const Identity identity{request[2], step, std::stoi(request[3]), std::stoi(request[4])};
   const FileRecord record = parse_file_record(request[5]);
-  const bool named_well = !identity.writer.empty() && identity.writer.find_first_not_of("0123456789abcdef") == std::string::npos;
+  const bool named_well =
+      !identity.writer.empty() && identity.writer.find_first_not_of("0123456789abcdef") == std::string::npos;
   std::string problem = store_ == nullptr ? "-this rank keeps no copies" : !named_well ? "-a name that is none" : "";
   std::optional<io::File> file;
   std::string path;
@@ -179,8 +187,8 @@ void give_copy(const wire::Door& door, const std::string& whom, const std::strin
   const UniqueFd fd = wire::connect_to(door, rank, whom);
   const auto until = [] { return Clock::now() + message_deadline; };
   wire::send_message(fd.get(),
-                     wire::pack({"give", std::to_string(step), name, std::to_string(rank), std::to_string(ranks), text_of(record),
-                                 std::to_string(record.size)}),
+                     wire::pack({"give", std::to_string(step), name, std::to_string(rank), std::to_string(ranks),
+                                 text_of(record), std::to_string(record.size)}),
                      until(), whom);
   const io::File file = io::File::open(path);
   std::string piece;
@@ -190,9 +198,9 @@ void give_copy(const wire::Door& door, const std::string& whom, const std::strin
     wire::send_message(fd.get(), piece, until(), whom);
   }
   // It reads and hashes all of it before it answers.
-  const std::string answer =
-      wire::receive_message(fd.get(), until() + std::chrono::seconds(record.size / (10 << 20)), whom);
-  if (answer != "+") throw Error(exit_status::data, "checkpoint: " + whom + ": " + (answer.empty() ? "no answer" : answer.substr(1)));
+  const std::string answer = wire::receive_message(fd.get(), until() + std::chrono::seconds(record.size / (10 << 20)), whom);
+  if (answer != "+")
+    throw Error(exit_status::data, "checkpoint: " + whom + ": " + (answer.empty() ? "no answer" : answer.substr(1)));
 }
 
 Place remote_place(const wire::Door& door, const std::string& whom, size_t number, uint64_t size) {

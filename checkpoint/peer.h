@@ -4,10 +4,12 @@
 // A message is a list of texts (wire::pack):
 //
 //   give RUN-STEP NAME RANK RANKS RECORD BYTES   then the file in messages of at most 4 MiB       answer: + or -reason
-//   read COPY OFFSET BYTES                                                                       answer: + and the bytes, or -reason
+//   read COPY OFFSET BYTES                                                                       answer: + and the bytes, or
+//   -reason
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,8 +37,12 @@ class PeerServer {
   void offer(std::vector<Place> copies);
 
  private:
+  struct Connection {
+    UniqueFd fd;  // none when it has ended
+    std::jthread server;
+  };
   void accept_all(const std::stop_token& stop);
-  void serve(int fd);
+  void serve(Connection& connection);
   std::string answer(int fd, const std::vector<std::string>& request);
   std::string keep(int fd, const std::vector<std::string>& request);
   std::string read(const std::vector<std::string>& request);
@@ -47,8 +53,7 @@ class PeerServer {
   std::mutex mutex_;
   std::vector<Place> offered_;
   std::map<size_t, std::shared_ptr<Source>> open_;
-  std::map<int, UniqueFd> connections_;
-  std::vector<std::jthread> servers_;
+  std::list<Connection> connections_;
   std::jthread acceptor_;  // last, so that it ends first
 };
 

@@ -100,7 +100,8 @@ void RankFile::check_structure() {
         }
       }
     }
-    if (hash.hex() != record_.structure_hash) throw BadStep("checkpoint: " + place + ": the hash of its structure does not hold");
+    if (hash.hex() != record_.structure_hash)
+      throw BadStep("checkpoint: " + place + ": the hash of its structure does not hold");
   });
   hashes_ = std::move(hashes);
   checked_ = true;

@@ -32,8 +32,8 @@ class RankFile {
 
   // Checks every byte that is not payload, and keeps the payload's hashes. Does nothing the second time.
   void check_structure();
-  // Reads a block of an entry and checks it, then copies `runs` of it, which lie within it, to their targets; without runs it is
-  // only checked. After check_structure. From any thread; `scratch` is the thread's own.
+  // Reads a block of an entry and checks it, then copies `runs` of it, which lie within it, to their targets; without runs it
+  // is only checked. After check_structure. From any thread; `scratch` is the thread's own.
   void read_block(const Entry& entry, uint64_t block, std::span<const Run> runs, std::vector<char>& scratch);
   void will_need(const Entry& entry, uint64_t block);
   // Closes what has been opened.

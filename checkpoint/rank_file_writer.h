@@ -28,8 +28,8 @@ class SkeletonCache {
 };
 
 struct WriteOptions {
-  int threads = 1;                     // that hash and write
-  bool background = false;             // those threads make way for others
+  int threads = 1;          // that hash and write
+  bool background = false;  // those threads make way for others
   Pace* pace = nullptr;
   SkeletonCache* skeletons = nullptr;
 };

@@ -83,7 +83,8 @@ Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::v
   try {
     for (int rank = 0; rank < ranks; ++rank) {
       const uint64_t begin = total / static_cast<uint64_t>(ranks) * static_cast<uint64_t>(rank);
-      const uint64_t end = rank + 1 == ranks ? total + 1 : total / static_cast<uint64_t>(ranks) * static_cast<uint64_t>(rank + 1);
+      const uint64_t end =
+          rank + 1 == ranks ? total + 1 : total / static_cast<uint64_t>(ranks) * static_cast<uint64_t>(rank + 1);
       const Shard shard = shard_of(tensors, begin, end);
       read(shard.views);
       manifest.files.push_back(
@@ -104,8 +105,8 @@ Repacked reshard(StepReader& step, const std::string& run, int ranks, const std:
   std::vector<TensorMeta> tensors;
   for (const auto& [key, t] : step.tensors()) tensors.push_back({key.first, key.second, t.dtype, t.global_shape});
   const Manifest& m = step.manifest();
-  return repack(run, m.step, m.facts, std::move(tensors), ranks, [&](const std::vector<View>& views) { step.read(views); },
-                progress);
+  return repack(
+      run, m.step, m.facts, std::move(tensors), ranks, [&](const std::vector<View>& views) { step.read(views); }, progress);
 }
 
 Repacked import_safetensors(const std::string& folder, const std::string& run, int64_t step, int ranks,

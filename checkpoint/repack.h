@@ -25,8 +25,8 @@ struct Repacked {
   int files = 0;
 };
 
-// `read` fills views of a few boxes. The bytes are spread evenly over `ranks` files. An existing step of that number is replaced
-// in one operation. `progress`: bytes done.
+// `read` fills views of a few boxes. The bytes are spread evenly over `ranks` files. An existing step of that number is
+// replaced in one operation. `progress`: bytes done.
 Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::vector<TensorMeta> tensors, int ranks,
                 const std::function<void(const std::vector<View>&)>& read, const std::function<void(uint64_t)>& progress);
 

@@ -2,10 +2,10 @@
 // Saving beside the training. Two buffers, a queue of at most two saves, one thread that flushes them in order: so all ranks
 // make the same calls on the channel in the same order, without a word of the training's own ranks.
 //
-// begin() is collective on the caller's group. The ranks tell each other whether they have a free buffer: one that has none, and
-// all skip this save. Where a channel has failed (a rank was late, a connection broke) and no flush is left anywhere, they make
-// a new one. A rank that cannot copy its values (no memory) still takes part: its flush reports the reason, and the save fails
-// on all ranks alike.
+// begin() is collective on the caller's group. The ranks tell each other whether they have a free buffer: one that has none,
+// and all skip this save. Where a channel has failed (a rank was late, a connection broke) and no flush is left anywhere, they
+// make a new one. A rank that cannot copy its values (no memory) still takes part: its flush reports the reason, and the save
+// fails on all ranks alike.
 #include <sys/mman.h>
 
 #include <condition_variable>

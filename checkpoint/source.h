@@ -22,7 +22,7 @@ class Source {
 };
 
 struct Place {
-  std::string name;  // for messages: a path, or what and on which node
+  std::string name;                               // for messages: a path, or what and on which node
   std::function<std::unique_ptr<Source>()> open;  // throws io::Failure
 };
 

@@ -35,7 +35,8 @@ NearCopies::NearCopies(const Tiers& tiers, const std::string& run, Group& group)
       problems_.push_back(fmt::format("rank {}: no {}: {}", rank_, what, e.what()));
     }
   };
-  if (!tiers.node_folder.empty()) attempt("copies on the node's disk", [&] {
+  if (!tiers.node_folder.empty())
+    attempt("copies on the node's disk", [&] {
       node_ = std::make_unique<NodeStore>(tiers.node_folder, run);
       node_->remove_private();
     });
@@ -45,7 +46,8 @@ NearCopies::NearCopies(const Tiers& tiers, const std::string& run, Group& group)
   const std::string node = tiers.node_name.empty() ? wire::host_name() : tiers.node_name;
   std::vector<std::string> nodes;
   bool all_can = true;
-  for (const std::string& text : group.all_gather(wire::pack({node, server_ ? wire::text_of(server_->door()) : "", tiers.peer && node_ ? "1" : "0"}))) {
+  for (const std::string& text :
+       group.all_gather(wire::pack({node, server_ ? wire::text_of(server_->door()) : "", tiers.peer && node_ ? "1" : "0"}))) {
     const std::vector<std::string> parts = wire::unpack(text);
     nodes.push_back(parts.at(0));
     doors_.push_back(parts.at(1).empty() ? wire::Door{} : wire::parse_door(parts[1]));

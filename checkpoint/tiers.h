@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of steps that are nearer than the shared file system: in memory that the node's agent keeps, on the node's disk, on
-// another node's disk. A step counts as saved in a tier when all ranks have put their file there; each node then gets the
+// The copies of steps that are nearer than the shared file system: in memory that the node's agent keeps, on the node's disk,
+// on another node's disk. A step counts as saved in a tier when all ranks have put their file there; each node then gets the
 // manifest of the whole step. Each tier may fail for itself: that is said, and the others go on.
 #pragma once
 
@@ -23,8 +23,8 @@ class NearCopies {
   NearCopies(const Tiers& tiers, const std::string& run, Group& group);
   const std::vector<std::string>& problems() const { return problems_; }
 
-  // At a save. Writes this rank's file to memory, disk and partner, in this order; returns the letters of the tiers that have it
-  // (m, n, p) and its record; no letter: none has.
+  // At a save. Writes this rank's file to memory, disk and partner, in this order; returns the letters of the tiers that have
+  // it (m, n, p) and its record; no letter: none has.
   std::pair<std::string, FileRecord> write(const Identity& identity, const std::vector<ConstView>& views,
                                            const WriteOptions& options);
   // All ranks have their file in `tiers`. Removes what is old.
@@ -66,9 +66,9 @@ class NearCopies {
   std::unique_ptr<NodeStore> node_;
   std::unique_ptr<MemoryStore> memory_;
   std::unique_ptr<PeerServer> server_;
-  std::vector<wire::Door> doors_;     // of all ranks
-  std::vector<std::string> whom_;     // for messages
-  std::optional<int> partner_;        // who gets a copy of this rank's file
+  std::vector<wire::Door> doors_;  // of all ranks
+  std::vector<std::string> whom_;  // for messages
+  std::optional<int> partner_;     // who gets a copy of this rank's file
   std::vector<Own> own_;
 };
 

@@ -51,8 +51,8 @@ class IndexBuilder {
     }
     const Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "dataset properties");
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    const bool has_nan = t.dtype == DType::float64 || t.dtype == DType::float32 || t.dtype == DType::bfloat16 ||
-                         t.dtype == DType::float16;
+    const bool has_nan =
+        t.dtype == DType::float64 || t.dtype == DType::float32 || t.dtype == DType::bfloat16 || t.dtype == DType::float16;
     if (has_nan) check(H5Pset_fill_value(properties, H5T_NATIVE_FLOAT, &nan), "fill value of " + path);
     std::map<size_t, int> before;  // datasets of this tensor in a file so far
     for (const auto& [file, entry] : t.parts) {
@@ -60,12 +60,14 @@ class IndexBuilder {
       const std::string source = parent + std::to_string(before[file]++);
       if (elements(box.shape) == 0) continue;
       const Handle from = space_of(box.shape), to = selection(t.global_shape, box, path);
-      check(H5Pset_virtual(properties, to, rank_file_name(static_cast<int64_t>(file)).c_str(), doubled_percent(source).c_str(), from),
+      check(H5Pset_virtual(properties, to, rank_file_name(static_cast<int64_t>(file)).c_str(), doubled_percent(source).c_str(),
+                           from),
             "part of " + path);
     }
     const Handle space = space_of(t.global_shape);
-    Handle dataset(H5Dcreate2(file_, path.c_str(), library_type(t.dtype, bfloat16_, float16_), space, links_, properties, H5P_DEFAULT),
-                   H5Dclose, "create " + path);
+    Handle dataset(
+        H5Dcreate2(file_, path.c_str(), library_type(t.dtype, bfloat16_, float16_), space, links_, properties, H5P_DEFAULT),
+        H5Dclose, "create " + path);
     set_text(dataset, "name", key.first);
     set_text(dataset, "role", key.second);
     set_text(dataset, "dtype", mm::checkpoint::name_of(t.dtype));

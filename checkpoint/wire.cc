@@ -23,8 +23,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto answer_deadline = 60s;         // the other side takes one connection after the other
-constexpr auto one_address_deadline = 3s;     // an address may lead nowhere from here
+constexpr auto answer_deadline = 60s;      // the other side takes one connection after the other
+constexpr auto one_address_deadline = 3s;  // an address may lead nowhere from here
 constexpr uint64_t most_message_bytes = uint64_t{1} << 32;
 constexpr size_t token_bytes = 16;
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that outlives a process: what a rank says to the agent of its node to have sealed memfds kept for its job.
 //
-// The socket is AF_UNIX SOCK_SEQPACKET, RUN_DIR/memory-NODE.sock; the agent knows its peer by SO_PEERCRED. A message is a packet
-// of KEY=VALUE lines (common/key_values.h), a descriptor travels beside it (SCM_RIGHTS):
+// The socket is AF_UNIX SOCK_SEQPACKET, RUN_DIR/memory-NODE.sock; the agent knows its peer by SO_PEERCRED. A message is a
+// packet of KEY=VALUE lines (common/key_values.h), a descriptor travels beside it (SCM_RIGHTS):
 //
 //   VERB   keys            answer
-//   put    JOB KEY + fd    OK=1. The memfd must be sealed against writing, growing and shrinking, so that nobody can change or cut
+//   put    JOB KEY + fd    OK=1. The memfd must be sealed against writing, growing and shrinking, so that nobody can change or
+//   cut
 //                          it while it is kept. It replaces one of the same key.
 //   get    JOB KEY         OK=1 + fd
 //   list   JOB             OK=1 KEYS= (keys, a blank between two)

@@ -22,8 +22,7 @@ int export_to(const Target& target, const std::string& folder, uint64_t shard_by
   }
   if (!done.config) fmt::print(stderr, "mm-ckpt: {}: it has no fact model_config, so no config.json is written\n", s.path);
   if (json) {
-    const nlohmann::json j = {
-        {"step", s.step}, {"folder", folder}, {"tensors", done.tensors},
+    const nlohmann::json j = {{"step", s.step},      {"folder", folder},    {"tensors", done.tensors},
                               {"files", done.files}, {"bytes", done.bytes}, {"config", done.config}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {

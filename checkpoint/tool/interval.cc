@@ -70,19 +70,21 @@ int interval(const IntervalOptions& options, bool as_json) {
   const Interval best = best_interval(costs);
   const double steps = step && *step > 0 ? std::max(1.0, std::round(best.seconds / *step)) : 0;
   if (as_json) {
-    json j = {{"seconds", best.seconds}, {"young", best.young},        {"lost", best.lost},       {"stall", costs.stall},
+    json j = {{"seconds", best.seconds}, {"young", best.young},      {"lost", best.lost}, {"stall", costs.stall},
               {"flush", costs.flush},    {"restart", costs.restart}, {"mtbf", costs.mtbf}};
     if (steps > 0) j.update({{"steps", static_cast<int64_t>(steps)}, {"step", *step}});
     fmt::print("{}\n", j.dump());
     return exit_status::ok;
   }
-  fmt::print("A save stops training for {} and is committed after {}.\n", text_of_seconds(costs.stall), text_of_seconds(costs.flush));
+  fmt::print("A save stops training for {} and is committed after {}.\n", text_of_seconds(costs.stall),
+             text_of_seconds(costs.flush));
   fmt::print("{} nodes that each fail every {} make a job that fails every {}.\n", options.nodes,
              text_of_seconds(options.node_mtbf_hours * 3600), text_of_seconds(costs.mtbf));
   fmt::print("Young: sqrt(2 x {} x {}) = {}. With Daly's terms, and no shorter than a flush:\n", text_of_seconds(costs.stall),
              text_of_seconds(costs.mtbf), text_of_seconds(best.young));
   if (steps > 0)
-    fmt::print("save every {}, which is every {:.0f} steps of {}.\n", text_of_seconds(best.seconds), steps, text_of_seconds(*step));
+    fmt::print("save every {}, which is every {:.0f} steps of {}.\n", text_of_seconds(best.seconds), steps,
+               text_of_seconds(*step));
   else
     fmt::print("save every {}.\n", text_of_seconds(best.seconds));
   fmt::print("Then {:.2g} % of the time is lost to saves, to work done again and to restarts of {}.\n", 100 * best.lost,

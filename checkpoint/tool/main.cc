@@ -59,7 +59,8 @@ int run(int argc, char** argv) {
   CLI::App* verify = verb("verify", "Check every hash of the step that would be loaded");
   CLI::Option* one = with_step(verify);
   verify->add_flag("--all", verify_options.all, "Check every committed step")->excludes(one);
-  verify->add_flag("--quick", verify_options.quick, "Check structure only: the manifest, sizes, and every byte that is not payload");
+  verify->add_flag("--quick", verify_options.quick,
+                   "Check structure only: the manifest, sizes, and every byte that is not payload");
   verify->add_flag("--write-index", verify_options.write_index, "Then write index.h5, which shows every tensor whole");
   verify->callback([&] { chosen = [&] { return tool::verify(target(), verify_options, json); }; });
 
@@ -75,9 +76,8 @@ int run(int argc, char** argv) {
   write->add_option("--shard-size", shard_gb, "At most so many GB (10^9 bytes) in a file")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  write->callback([&] {
-    chosen = [&] { return tool::export_to(target(), folder, static_cast<uint64_t>(shard_gb * 1e9), json); };
-  });
+  write->callback(
+      [&] { chosen = [&] { return tool::export_to(target(), folder, static_cast<uint64_t>(shard_gb * 1e9), json); }; });
 
   CLI::App* read = verb("import", "Make a step of a Hugging Face folder");
   read->add_option("--safetensors", folder, "The folder to read")->required()->type_name("DIR");
@@ -104,8 +104,12 @@ int run(int argc, char** argv) {
   seconds("--flush", interval_options.flush, "How long until it is committed");
   seconds("--step-time", interval_options.step, "How long a training step takes");
   seconds("--restart", interval_options.restart, "From a failure to the first new step; default: 60");
-  often->add_option("--nodes", interval_options.nodes, "Nodes of the job")->capture_default_str()->check(CLI::Range(1, 1000000));
-  often->add_option("--node-mtbf", interval_options.node_mtbf_hours, "Hours between failures of a node; default: from a published run")
+  often->add_option("--nodes", interval_options.nodes, "Nodes of the job")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  often
+      ->add_option("--node-mtbf", interval_options.node_mtbf_hours,
+                   "Hours between failures of a node; default: from a published run")
       ->check(CLI::PositiveNumber);
   often->callback([&] {
     chosen = [&] {

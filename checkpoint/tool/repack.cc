@@ -14,7 +14,8 @@ namespace {
 
 void report(int64_t step, const std::string& run, const Repacked& done, bool json) {
   if (json) {
-    const nlohmann::json j = {{"step", step}, {"run", run}, {"tensors", done.tensors}, {"bytes", done.bytes}, {"files", done.files}};
+    const nlohmann::json j = {
+        {"step", step}, {"run", run}, {"tensors", done.tensors}, {"bytes", done.bytes}, {"files", done.files}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("step {}: {} tensors, {} in {} files of {}\n", step, done.tensors, text_of_bytes(done.bytes), done.files, run);

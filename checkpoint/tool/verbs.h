@@ -45,7 +45,7 @@ struct PruneOptions {
 int prune(const std::string& run, const PruneOptions& options, bool json);
 
 struct IntervalOptions {
-  std::string run;  // may be empty
+  std::string run;                                    // may be empty
   std::optional<double> stall, flush, step, restart;  // seconds; measured in the run where they are not given
   double node_mtbf_hours = 0;
   int nodes = 1;

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t mib = 1 << 20;
-std::string folder;   // for files, on the disk to be measured
+std::string folder;    // for files, on the disk to be measured
 size_t megabytes = 0;  // of payload
 
 double seconds_of(const std::function<void()>& f) {
@@ -132,8 +132,8 @@ void durable_save() {
     ours.push_back(megabytes / 1024.0 / b);
     ratio.push_back(a / b);
   }
-  fmt::print("durable save, {} MiB, 2 ranks: ours GiB/s {}, raw pwrite+fsync {}, ratio {} (target 0.95)\n", megabytes, spread(ours),
-             spread(raw), spread(ratio));
+  fmt::print("durable save, {} MiB, 2 ranks: ours GiB/s {}, raw pwrite+fsync {}, ratio {} (target 0.95)\n", megabytes,
+             spread(ours), spread(raw), spread(ratio));
   fmt::print("  bytes written / payload {:.5f} (target 1.01), fsyncs a rank file {:.2f} (target 1)\n",
              static_cast<double>(written) / static_cast<double>(m.bytes.size()),
              static_cast<double>(syncs) / static_cast<double>(files));
@@ -159,8 +159,8 @@ void stall() {
     }
   }
   fs::remove_all(folder + "/stall");
-  fmt::print("stall of an asynchronous save, {} MiB: ours ms {}, memcpy {}, ratio {} (target 1.2)\n", m.bytes.size() / mib, spread(ours),
-             spread(memory), spread(ratio));
+  fmt::print("stall of an asynchronous save, {} MiB: ours ms {}, memcpy {}, ratio {} (target 1.2)\n", m.bytes.size() / mib,
+             spread(ours), spread(memory), spread(ratio));
 }
 
 // A step: arithmetic on every core for some milliseconds, with a barrier, as ranks of a job have.
@@ -201,8 +201,9 @@ void step_time() {
   std::sort(alone.begin(), alone.end());
   std::sort(beside.begin(), beside.end());
   const auto p99 = [](const std::vector<double>& v) { return v[v.size() * 99 / 100]; };
-  fmt::print("step on {} cores while flushing: p50 {:.2f} ms, alone {:.2f}, ratio {:.3f} (target 1.05); p99 {:.2f}, alone {:.2f}\n", cores,
-             median(beside), median(alone), p50, p99(beside), p99(alone));
+  fmt::print(
+      "step on {} cores while flushing: p50 {:.2f} ms, alone {:.2f}, ratio {:.3f} (target 1.05); p99 {:.2f}, alone {:.2f}\n",
+      cores, median(beside), median(alone), p50, p99(beside), p99(alone));
 }
 
 void restore() {
@@ -245,8 +246,8 @@ void restore() {
       ratio.push_back(t[0] / t[1]);
     }
     if (std::memcmp(target.data(), m.bytes.data(), 64) == 0 || cold)
-      fmt::print("verified restore, {}: ours GiB/s {}, pread of two threads {}, ratio {} (target 0.90)\n", cold ? "cold" : "cached",
-                 spread(ours), spread(raw), spread(ratio));
+      fmt::print("verified restore, {}: ours GiB/s {}, pread of two threads {}, ratio {} (target 0.90)\n",
+                 cold ? "cold" : "cached", spread(ours), spread(raw), spread(ratio));
   }
 }
 
@@ -289,7 +290,8 @@ void reshard_costs() {
   }
   const std::string step = folder + "/run/checkpoints/" + step_name(1);
   reshard_case("2 -> 1", step, rows, {{0, 0}, {rows, 4096}});
-  for (int64_t r = 0; r < 4; r += 3) reshard_case(fmt::format("2 -> 4, rank {}", r), step, rows, {{rows * r / 4, 0}, {rows / 4, 4096}});
+  for (int64_t r = 0; r < 4; r += 3)
+    reshard_case(fmt::format("2 -> 4, rank {}", r), step, rows, {{rows * r / 4, 0}, {rows / 4, 4096}});
   reshard_case("tp 2 -> tp 1 x dp 4, flat", step, rows, {{rows / 4 + 7, 0}, {rows / 4, 4096}});
   // A hash covers 4 MiB of rows as they were saved: half of the columns needs all of them.
   reshard_case("rows -> half the columns (limit 2)", step, rows, {{0, 0}, {rows, 2048}});
@@ -302,9 +304,9 @@ std::vector<std::vector<ConstView>> large_layout(int tp, int pp, int dp) {
     int axis;
     Extents shape;
   };
-  const std::vector<Spec> layer = {{"q", 0, {8192, 8192}},     {"k", 0, {1024, 8192}},   {"v", 0, {1024, 8192}},
+  const std::vector<Spec> layer = {{"q", 0, {8192, 8192}},     {"k", 0, {1024, 8192}},     {"v", 0, {1024, 8192}},
                                    {"o", 1, {8192, 8192}},     {"gate", 0, {28672, 8192}}, {"up", 0, {28672, 8192}},
-                                   {"down", 1, {8192, 28672}}, {"norm1", -1, {8192}},    {"norm2", -1, {8192}}};
+                                   {"down", 1, {8192, 28672}}, {"norm1", -1, {8192}},      {"norm2", -1, {8192}}};
   std::vector<std::vector<ConstView>> ranks(static_cast<size_t>(tp * pp * dp));
   const auto add = [&](const std::string& name, const Spec& s, int stage) {
     for (int t = 0; t < tp; ++t) {
@@ -374,7 +376,8 @@ void metadata() {
   const double written = seconds_of([&] {
     for (size_t r = 0; r < ranks.size(); ++r) {
       const Identity identity{m.writer, 1, static_cast<int>(r), static_cast<int>(ranks.size())};
-      m.files.push_back(write_without_payload(private_folder + "/" + rank_file_name(static_cast<int64_t>(r)), identity, ranks[r]));
+      m.files.push_back(
+          write_without_payload(private_folder + "/" + rank_file_name(static_cast<int64_t>(r)), identity, ranks[r]));
     }
   });
   const double commit = seconds_of([&] { commit_files(run.path(), private_folder, m); });
@@ -386,8 +389,10 @@ void metadata() {
       if (!problems.empty()) throw std::runtime_error(problems[0]);
     }));
   }
-  fmt::print("metadata, {} files, {:.0f} GB: commit {:.2f} s (target 1), list + verify structure {} s (target 2); structures made in {:.2f} s\n",
-             ranks.size(), static_cast<double>(m.payload()) / 1e9, commit, spread(verify), written);
+  fmt::print(
+      "metadata, {} files, {:.0f} GB: commit {:.2f} s (target 1), list + verify structure {} s (target 2); structures made in "
+      "{:.2f} s\n",
+      ranks.size(), static_cast<double>(m.payload()) / 1e9, commit, spread(verify), written);
   fs::remove_all(folder + "/large");
 }
 
@@ -401,8 +406,9 @@ int main(int argc, char** argv) {
   folder = argv[1];
   megabytes = std::stoul(argv[2]);
   std::filesystem::create_directories(folder);
-  const std::pair<std::string, void (*)()> parts[] = {{"save", durable_save}, {"stall", stall},           {"step", step_time},
-                                                      {"restore", restore},   {"reshard", reshard_costs}, {"metadata", metadata}};
+  const std::pair<std::string, void (*)()> parts[] = {{"save", durable_save},     {"stall", stall},
+                                                      {"step", step_time},        {"restore", restore},
+                                                      {"reshard", reshard_costs}, {"metadata", metadata}};
   for (const auto& [name, part] : parts) {
     if (argc > 3 && std::find(argv + 3, argv + argc, name) == argv + argc) continue;
     part();

@@ -174,7 +174,8 @@ TEST_F(Convert, PinnedStepsAndEveryMthStay) {
 
 // Against a search over all intervals, of the expected loss of exponential failures.
 TEST(Interval, IsNearTheBestOfAllIntervals) {
-  const auto waste = [](double t, double cost, double mtbf) {  // expected time per useful second, Daly's equation 20 without restart
+  const auto waste = [](double t, double cost,
+                        double mtbf) {  // expected time per useful second, Daly's equation 20 without restart
     return mtbf * (std::exp((t + cost) / mtbf) - 1) / t;
   };
   for (const double cost : {0.1, 1.0, 30.0, 300.0}) {

@@ -28,8 +28,8 @@ CrashModel::CrashModel(std::string root) : root_(std::move(root)) {
     if (o.path != root_ && !o.path.starts_with(prefix)) return io::Fault{};
     const auto below = [&](const std::string& path) { return path.size() > prefix.size() ? path.substr(prefix.size()) : ""; };
     const std::lock_guard lock(mutex_);
-    operations_.push_back({o.op, below(o.path), below(o.to), o.data != nullptr ? std::string(o.data, o.bytes) : "", o.offset,
-                           o.bytes});
+    operations_.push_back(
+        {o.op, below(o.path), below(o.to), o.data != nullptr ? std::string(o.data, o.bytes) : "", o.offset, o.bytes});
     return io::Fault{};
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A power loss, played: from the operations of a save as the I/O layer reports them, the states that a file system may be in
-// afterwards. What a completed fsync covers holds. Of the rest any subset may be there: of the 4 KiB pages of a file's data, each
-// whole or torn at a sector, of its changes of length, and of a folder's changes of names. A file system may do less harm than
-// this; none that honours fsync does more.
+// afterwards. What a completed fsync covers holds. Of the rest any subset may be there: of the 4 KiB pages of a file's data,
+// each whole or torn at a sector, of its changes of length, and of a folder's changes of names. A file system may do less harm
+// than this; none that honours fsync does more.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ class CrashModel {
   std::mutex mutex_;
   std::vector<Operation> operations_;
   std::vector<Change> changes_;
-  std::vector<bool> is_folder_;                 // of each inode; 0 is root
-  std::map<std::string, int> live_;             // path -> inode, while analysing
+  std::vector<bool> is_folder_;      // of each inode; 0 is root
+  std::map<std::string, int> live_;  // path -> inode, while analysing
 };
 
 }  // namespace mm::checkpoint::test

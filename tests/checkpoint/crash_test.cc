@@ -80,8 +80,10 @@ class Crash : public ::testing::Test {
       };
       tried(prefix, is_of_folder, whole, "folders without data");
       for (const auto& p : pending) {
-        tried(prefix, [&](size_t c) { return c != p.change; }, whole, "all but change " + std::to_string(p.change));
-        tried(prefix, [&](size_t c) { return c == p.change; }, whole, "only change " + std::to_string(p.change));
+        tried(
+            prefix, [&](size_t c) { return c != p.change; }, whole, "all but change " + std::to_string(p.change));
+        tried(
+            prefix, [&](size_t c) { return c == p.change; }, whole, "only change " + std::to_string(p.change));
         if (HasFatalFailure()) return;
       }
     }

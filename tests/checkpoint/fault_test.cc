@@ -92,7 +92,8 @@ void inject_everywhere(io::Fault fault, Before before) {
     ASSERT_TRUE(save(run, one, layout, 3).committed);
     for (const auto& entry : fs::directory_iterator(RunFolder(run, false).path())) {
       const std::string name = entry.path().filename();
-      EXPECT_TRUE(name.starts_with("step-") || name.starts_with("epoch-") || name == "LATEST") << "k " << k << ": " << name << " is left";
+      EXPECT_TRUE(name.starts_with("step-") || name.starts_with("epoch-") || name == "LATEST")
+          << "k " << k << ": " << name << " is left";
     }
   }
   EXPECT_GT(operations, 25);
@@ -124,9 +125,8 @@ TEST(Faults, TheErrorNamesObjectPlaceAndReasonOnEveryRank) {
   Random random(34);
   const State state = random_state(random, 6, 300);
   const TemporaryFolder folder;
-  io::set_hook([](const io::Operation& o) {
-    return io::Fault{o.op == io::Op::sync && o.path.ends_with("rank-00002.h5") ? ENOSPC : 0};
-  });
+  io::set_hook(
+      [](const io::Operation& o) { return io::Fault{o.op == io::Op::sync && o.path.ends_with("rank-00002.h5") ? ENOSPC : 0}; });
   const SaveResult r = save(folder / "run", state, random_layout(random, state, 3), 5);
   io::set_hook({});
   EXPECT_FALSE(r.committed);
@@ -144,24 +144,72 @@ void fill_a_small_disk(const std::string& folder) {
   EXPECT_EQ(load_and_compare(folder, [&](int64_t) -> const State& { return small; }, {{{0, {{0}, {1000}}}}}), 1);
 }
 
-// A real full disk: 2 MiB, mounted where only a child sees it.
-TEST(Faults, ARealFullDisk) {
-  const TemporaryFolder folder;
+// Runs `body` in a child that has a file system of its own at `folder`; false where the machine has no mount namespaces.
+bool with_own_disk(const std::string& folder, const char* options, const std::function<void()>& body) {
   constexpr int no_namespace = 99;
   const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
   if (child == 0) {
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("tmpfs", (folder / "").c_str(), "tmpfs", 0, "size=2m") != 0) {
+        ::mount("tmpfs", folder.c_str(), "tmpfs", 0, options) != 0) {
       ::_exit(no_namespace);
     }
-    fill_a_small_disk(folder / "run");
+    body();
+    std::fflush(stdout);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == no_namespace) return false;
+  EXPECT_EQ(status, 0);
+  return true;
+}
+
+TEST(Faults, ARealFullDisk) {
+  const TemporaryFolder folder;
+  if (!with_own_disk(folder / "", "size=2m", [&] { fill_a_small_disk(folder / "run"); }))
+    GTEST_SKIP() << "skipped: no mount namespace here";
+}
+
+TEST(Faults, AReadOnlyFileSystem) {
+  const TemporaryFolder folder;
+  const State state{{"w", "param", DType::uint8, {3}, {'a', 'b', 'c'}}};
+  const Layout layout = {{{0, {{0}, {3}}}}};
+  const bool ran = with_own_disk(folder / "", "", [&] {
+    ASSERT_TRUE(save(folder / "run", state, layout, 1).committed);
+    ASSERT_EQ(::mount(nullptr, (folder / "").c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+    const SaveResult r = save(folder / "run", state, layout, 2);
+    EXPECT_FALSE(r.committed);
+    EXPECT_NE(r.error.find("Read-only file system"), std::string::npos) << r.error;
+    EXPECT_EQ(load_and_compare(
+                  folder / "run", [&](int64_t) -> const State& { return state; }, layout),
+              1);
+    EXPECT_THROW(RunFolder(folder / "other", true), Error);
+  });
+  if (!ran) GTEST_SKIP() << "skipped: no mount namespace here";
+}
+
+TEST(Faults, AFolderThatAnotherUserOwns) {
+  if (::geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to become another user";
+  const TemporaryFolder folder;
+  fs::permissions(folder / "", fs::perms(0755));
+  const State state{{"w", "param", DType::uint8, {3}, {'a', 'b', 'c'}}};
+  const Layout layout = {{{0, {{0}, {3}}}}};
+  ASSERT_TRUE(save(folder / "run", state, layout, 1).committed);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t nobody = 65534;
+    if (::setuid(nobody) != 0) ::_exit(2);
+    const SaveResult r = save(folder / "run", state, layout, 2);
+    EXPECT_FALSE(r.committed);
+    EXPECT_NE(r.error.find("Permission denied"), std::string::npos) << r.error;
+    EXPECT_EQ(load_and_compare(
+                  folder / "run", [&](int64_t) -> const State& { return state; }, layout),
+              1);
     std::fflush(stdout);
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == no_namespace) GTEST_SKIP() << "skipped: no mount namespace here";
   EXPECT_EQ(status, 0);
 }
 

@@ -20,8 +20,8 @@ struct Spec {
   Extents shape;
 };
 const std::vector<Spec> specs = {
-    {"embed", 0, 0, {24, 3}},       {"layers.0.norm", 0, -1, {5}},   {"layers.0.q", 0, 0, {16, 5}},
-    {"layers.0.o", 0, 1, {5, 16}},  {"layers.1.scale", 1, -1, {}},   {"layers.1.conv", 1, 1, {2, 8, 3}},
+    {"embed", 0, 0, {24, 3}},         {"layers.0.norm", 0, -1, {5}},   {"layers.0.q", 0, 0, {16, 5}},
+    {"layers.0.o", 0, 1, {5, 16}},    {"layers.1.scale", 1, -1, {}},   {"layers.1.conv", 1, 1, {2, 8, 3}},
     {"layers.1.empty", 1, 0, {0, 4}}, {"layers.2.down", 2, 1, {3, 8}}, {"head", 3, 0, {8, 7}},
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves beside the training: the values are those of the call, buffers are bounded, failures are results, and of two writers the
-// newer one wins.
+// Saves beside the training: the values are those of the call, buffers are bounded, failures are results, and of two writers
+// the newer one wins.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -102,10 +102,9 @@ TEST(Saver, AFailureIsAResultOnAllRanksAndTheNextSaveGoesWell) {
   const TemporaryFolder folder;
   RunFolder(folder / "run", true);
   io::set_hook([](const io::Operation& o) {
-    return io::Fault{o.op == io::Op::sync && o.path.find("step-0000001.") != std::string::npos &&
-                             o.path.ends_with("rank-00002.h5")
-                         ? EIO
-                         : 0};
+    return io::Fault{
+        o.op == io::Op::sync && o.path.find("step-0000001.") != std::string::npos && o.path.ends_with("rank-00002.h5") ? EIO
+                                                                                                                       : 0};
   });
   run_ranks(3, [&](Group& group) {
     RunFolder run(folder / "run", false);
@@ -185,7 +184,8 @@ TEST(Epochs, TheNewerWriterWinsAndWhatItGaveUpIsNeverLoaded) {
   EXPECT_EQ(loaded->step, 25);
   EXPECT_EQ(to.buffers[0], newer[0].bytes);
   ASSERT_EQ(loaded->skipped.size(), 1u);
-  EXPECT_NE(loaded->skipped[0].find("step-0000030: given up by the writer of epoch 2"), std::string::npos) << loaded->skipped[0];
+  EXPECT_NE(loaded->skipped[0].find("step-0000030: given up by the writer of epoch 2"), std::string::npos)
+      << loaded->skipped[0];
   EXPECT_FALSE(fs::exists(folder / "run/checkpoints/step-0000030/.bad"));
   EXPECT_EQ(reader.retain(group, 5), "");
   EXPECT_FALSE(fs::exists(folder / "run/checkpoints/step-0000030"));
@@ -218,7 +218,8 @@ TEST(Epochs, ManyClaimsAtOnceAreAllDifferentAndOldOnesGo) {
 TEST(Channel, CarriesLargeMessagesBothWays) {
   run_ranks(4, [&](Group& group) {
     Channel channel(group, std::chrono::minutes(1));
-    const std::string mine(static_cast<size_t>(1 << 20) * static_cast<size_t>(group.rank()), static_cast<char>('a' + group.rank()));
+    const std::string mine(static_cast<size_t>(1 << 20) * static_cast<size_t>(group.rank()),
+                           static_cast<char>('a' + group.rank()));
     const std::vector<std::string> all = channel.all_gather(mine);
     ASSERT_EQ(all.size(), 4u);
     for (size_t r = 0; r < 4; ++r) EXPECT_TRUE(all[r] == std::string(r << 20, static_cast<char>('a' + r)));

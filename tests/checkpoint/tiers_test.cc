@@ -102,9 +102,9 @@ TEST_F(TiersTest, TheNewestStepLoadsFromWhereItIs) {
   }
   EXPECT_EQ(copies("node0").size(), 4u);  // two steps of two ranks
   EXPECT_EQ(load(4), 5);
-  EXPECT_EQ(load(3), 5);                  // other ranks, the same nodes
-  fs::remove_all(folder_ / "node1");      // a lost node
-  EXPECT_EQ(load(4), 4);                  // what the shared file system has
+  EXPECT_EQ(load(3), 5);              // other ranks, the same nodes
+  fs::remove_all(folder_ / "node1");  // a lost node
+  EXPECT_EQ(load(4), 4);              // what the shared file system has
   EXPECT_EQ(load(2), 4);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// make fuzz-checkpoint: libFuzzer on every reader of bytes from outside. The first byte chooses the reader. What is accepted must
-// keep what its header promises; all else must be an Error or a BadStep.
+// make fuzz-checkpoint: libFuzzer on every reader of bytes from outside. The first byte chooses the reader. What is accepted
+// must keep what its header promises; all else must be an Error or a BadStep.
 #include <cstdlib>
 #include <string>
 

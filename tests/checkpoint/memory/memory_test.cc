@@ -55,8 +55,10 @@ class Keeper {
 
 UniqueFd memory(const std::string& content, bool sealed = true) {
   UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (::pwrite(fd.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size())) throw std::runtime_error("pwrite");
-  if (sealed && ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0) throw std::runtime_error("seal");
+  if (::pwrite(fd.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
+    throw std::runtime_error("pwrite");
+  if (sealed && ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    throw std::runtime_error("seal");
   return fd;
 }
 
@@ -90,8 +92,13 @@ TEST(Memory, IsKeptForItsOwnerAndEndsWithTheJob) {
   EXPECT_EQ(client.list().size(), 1u);
   EXPECT_NE(message_of([&] { client.get("a/2"); }).find("nothing is kept"), std::string::npos);
   EXPECT_NE(message_of([&] { client.put("b", memory("x", false).get()); }).find("sealed"), std::string::npos);
-  EXPECT_NE(message_of([&] { client.put("b", fd.get()); client.put("c", ::open("/dev/null", O_RDONLY | O_CLOEXEC)); }).find("sealed"), std::string::npos);
-  EXPECT_NE(message_of([&] { client.put("d", memory(std::string(budget, 'x')).get()); }).find("are allowed"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              client.put("b", fd.get());
+              client.put("c", ::open("/dev/null", O_RDONLY | O_CLOEXEC));
+            }).find("sealed"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { client.put("d", memory(std::string(budget, 'x')).get()); }).find("are allowed"),
+            std::string::npos);
   for (const char* job : {"8", "9", ""}) {
     MemoryKeeperClient other(path, job);
     EXPECT_NE(message_of([&] { other.list(); }).find("is not known here as one of user"), std::string::npos);
@@ -120,7 +127,8 @@ TEST(Memory, ANewProcessLoadsTheStepThatTheOldOneLeftThere) {
     for (int64_t step = 1; step <= 4; ++step) {
       const Share share = share_of(state(step), layout[static_cast<size_t>(group.rank())]);
       EXPECT_TRUE(saver.begin(group, step, const_views(base, share), {}));
-      for (const SaveResult& r : saver.wait()) EXPECT_EQ(r.tiers, "memory") << r.error << (r.problems.empty() ? "" : r.problems[0]);
+      for (const SaveResult& r : saver.wait())
+        EXPECT_EQ(r.tiers, "memory") << r.error << (r.problems.empty() ? "" : r.problems[0]);
     }
   });
   EXPECT_EQ(MemoryKeeperClient(path, "7").list().size(), 6u);  // two steps of two files and a manifest
