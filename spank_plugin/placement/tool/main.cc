@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/version.h"
+#include "spank_plugin/placement/hwloc_tree.h"
 #include "spank_plugin/placement/tool/verbs.h"
 
 namespace {
@@ -46,6 +47,16 @@ int run(int argc, char** argv) {
   p->add_option("--draw", plan.draw, "Write a picture (SVG)");
   p->add_flag("--json", plan.json, "Print JSON Lines");
   p->callback([&] { chosen = [&] { return tool::plan(plan); }; });
+
+  std::string shared;
+  CLI::App* s = app.add_subcommand("share", "Write this machine's tree for the plugin to map; the agent does that when it starts");
+  s->add_option("FILE", shared, "RUN_DIR/topology-NODE of mm-train.conf")->required();
+  s->callback([&] {
+    chosen = [&] {
+      share_this_machine(shared);
+      return exit_status::ok;
+    };
+  });
 
   try {
     app.parse(argc, argv);
