@@ -35,7 +35,7 @@ void share_topology(Loop& loop, const Site& site, const std::string& node) {
     }
     return [path, problem] {
       if (problem.empty()) log::debug("topology: {} is shared", path);
-      else log::warn("topology: {} is not shared, tasks look at the machine themselves: {}", path, problem);
+      else log::warn("topology: {} is not shared: {}", path, problem);
     };
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's tree for the plugin: searched once, when the agent starts, by `mm-place share` in a process of its own (a GPU's driver
-// library may take seconds, or crash), and mapped by every task of every job. Without it tasks search themselves.
+// The machine's tree, searched once when the agent starts, by `mm-place share` in a process of its own (a GPU's driver library may take
+// seconds, or crash), for programs that map it instead of searching themselves.
 #pragma once
 
 #include <string>
