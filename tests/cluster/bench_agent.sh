@@ -39,6 +39,7 @@ PY
 "$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" >/dev/null || exit 1
 eval "$("$mini" env)"
 cd "$MINI_SLURM_HOME" || exit 1
+for k in 1 2 3 4; do : >>"$MINI_SLURM_DIR/kernel-node$k.log"; done  # a log that is not there yet is looked for once a second
 echo
 python3 - "$BUILD/mm-agent" "$MINI_SLURM_DIR" "$mini" <<'PY'
 import glob, json, os, subprocess, sys, time
