@@ -156,7 +156,7 @@ class Layouts : public testing::Test {
   // Step-1 gradients, then loss, norm and tensors of `count` steps, against one rank.
   static void expect_equals_one_rank(const std::string& preset, const std::vector<Case>& cases, int count) {
     const std::vector<std::string> set = {fmt::format("run.steps={}", count)};
-    const std::string one = "one-" + preset;
+    const std::string one = fmt::format("one-{}-{}", preset, count);
     if (!fs::exists(at(one))) {
       ASSERT_TRUE(run(preset, {}, one, set));
       ASSERT_TRUE(run(preset, {}, one + "-g", set, at(one + ".safetensors")));
@@ -166,6 +166,8 @@ class Layouts : public testing::Test {
     double worst = 0;
     for (const Case& c : cases) {
       const std::string file = at("g.safetensors");
+      fs::remove_all(at("run"));
+      fs::remove_all(at("g"));
       if (!run(preset, c, "g", set, file) || !run(preset, c, "run", set)) return;
       expect_close(gradients, tensors_of(file), 1e-12, 1e-14, preset + " " + c.name() + " gradient");
       const std::vector<Step> got = steps("run");
@@ -177,8 +179,6 @@ class Layouts : public testing::Test {
         worst = std::max({worst, std::abs(got[i].loss / expected[i].loss - 1), std::abs(got[i].grad_norm / expected[i].grad_norm - 1)});
       }
       expect_close(values, trained(preset, "run"), 1e-9, 1e-14, preset + " " + c.name() + " value");
-      fs::remove_all(at("run"));
-      fs::remove_all(at("g"));
     }
     std::printf("%s: %zu layouts, %d steps: loss and norm at most %.1e apart\n", preset.c_str(), cases.size(), count, worst);
   }
