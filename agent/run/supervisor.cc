@@ -330,7 +330,8 @@ void Supervisor::note_incident(const recovery::Incident& incident) {
 void Supervisor::note_progress(const Progress& progress) {
   if (!progress.step) return;
   const int64_t step = *progress.step;
-  if (!resumed_) resumed_ = progress.trained ? step - 1 : step;
+  // 0 is also what is known of a launch of which not all ranks have spoken.
+  if (!resumed_ && step > 0) resumed_ = progress.trained ? step - 1 : step;
   reports_loss_ = reports_loss_ || progress.trained;
   // A rank may say first which step it resumes from; that is no training step yet.
   if (step <= 0 || (reports_loss_ && !progress.trained)) return;

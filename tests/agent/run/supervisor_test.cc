@@ -91,6 +91,7 @@ TEST_F(RunLoop, ANodeThatIsHurtIsReplacedInItsSlot) {
   EXPECT_EQ(get(stage.kills[0], "JOB"), "77");
   stage.emit(exited(5, 1, SIGKILL));  // of the old step: means nothing
   stage.emit(progress(5, 42));        // as well
+  stage.emit(progress(6, 0));         // not all ranks have spoken
   stage.emit(resumed(6, 37));         // no training step yet
   stage.emit(progress(6, 38));
   ASSERT_TRUE(stage.serve([&] { return !stage.lines_of("run/incidents.jsonl").empty(); }));
