@@ -13,7 +13,7 @@ export MINI_SLURM_NAME=recovery-$$
 mini=$here/mini-slurm
 limit=${MM_RECOVERY_LIMIT:-15}
 hang_timeout=6
-steps=${MM_RECOVERY_STEPS:-60}
+steps=${MM_RECOVERY_STEPS:-250}
 
 for program in mm-run mm-agentd mm-agent mm-trainer spank_mm_train.so tests/make-fixture; do
   [ -e "$BUILD/$program" ] || { echo "recovery_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
