@@ -19,7 +19,7 @@ class KernelLog {
  public:
   struct Handlers {
     std::function<void(std::string_view line)> line;
-    std::function<void()> turn;  // after one or more lines, when there is nothing more for now or others should have their turn
+    std::function<void()> turn;  // after one or more lines, when no further line waits or others should have their turn
   };
   // `position`: as position() gave it, empty for the beginning.
   KernelLog(Loop& loop, std::string path, const std::string& position, Handlers handlers);

@@ -77,7 +77,7 @@ class Trainer {
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   double save_seconds_ = 0;
   double peak_ = 0;  // operations a second that all ranks' threads could do
-  std::chrono::milliseconds step_deadline_ = std::chrono::seconds(15);  // how late a peer may be in a step; the first one's
+  std::chrono::milliseconds step_deadline_ = std::chrono::minutes(5);  // how late a peer may be in a step; the first one's
   int64_t failed_saves_ = 0, skipped_steps_ = 0;
   std::optional<MetricsFile> metrics_;  // on rank 0
   std::optional<Console> console_;
