@@ -29,10 +29,6 @@ constexpr int64_t rows_ahead = 6;                      // that packing fetches: 
 constexpr int64_t packed_elements = int64_t{3} << 17;  // of b at a time, but columns_at_least
 constexpr int64_t columns_at_least = 256;
 
-int64_t round_up(int64_t n, int64_t to) {
-  return (n + to - 1) / to * to;
-}
-
 Cut depth_of(int64_t k) {
   return Cut::into(k, std::max<int64_t>(1, (k + block_depth - 1) / block_depth));
 }
@@ -155,11 +151,10 @@ inline void finish(const Product<T>& product, bool first, const kernel::Tile<T>&
 template <class T>
 void compute(const Product<T>& product, const Packed<T>& packed, int64_t column, int64_t r0, int64_t r1, int64_t j0,
              int64_t j1) {
-  static thread_local tensor::Buffer<T> scratch;
+  alignas(64) T rows[block_rows * block_depth];
   const Operand<T>& a = product.a;
   const bool in_place = a.column_step == 1;
   const Cut depth = depth_of(product.k);
-  T* rows = in_place ? nullptr : scratch.need(round_up(r1 - r0, tile_rows) * block_depth);
   for (int64_t block = 0; block < depth.parts; ++block) {
     const int64_t p0 = depth.begin(block), p1 = depth.end(block), k = p1 - p0;
     if (!in_place) pack_rows(a, r0, r1, p0, p1, rows);
