@@ -123,10 +123,13 @@ std::vector<Binding> bind_ranks(const NodeMap& map, const BindingRequest& reques
   std::vector<Place> places = places_of(map, available);
   if (places.empty()) return out;
   size_t without = 0, dealt = 0;
-  for (const int gpu : request.gpus) without += gpu < 0 ? 1 : 0;
-  for (size_t r = 0; r < out.size(); ++r) {
+  const auto placed_gpu = [&](size_t r) {
     const int gpu = request.gpus[r];
-    const int numa = gpu >= 0 ? map.gpus[static_cast<size_t>(gpu)].numa : -1;
+    return gpu >= 0 && map.gpus[static_cast<size_t>(gpu)].located ? gpu : -1;
+  };
+  for (size_t r = 0; r < out.size(); ++r) without += placed_gpu(r) < 0 ? 1 : 0;
+  for (size_t r = 0; r < out.size(); ++r) {
+    const int gpu = placed_gpu(r), numa = gpu >= 0 ? map.gpus[static_cast<size_t>(gpu)].numa : -1;
     if (gpu < 0 && without < places.size()) {
       // Fewer than NUMA nodes: each has several, whole.
       for (size_t i = dealt * places.size() / without; i < (dealt + 1) * places.size() / without; ++i)

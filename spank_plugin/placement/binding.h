@@ -3,9 +3,8 @@
 //
 // Whole cores of the GPU's NUMA node, those near the GPU first, shared evenly among the ranks that have GPUs there; only CPUs
 // that are granted, without the reserved ones. Where the node of a GPU has none of them, the nearest that has. Ranks without a
-// GPU are dealt over the NUMA nodes. With fewer cores than ranks, all of them share
-// all of these cores, and the operating system sees to it. No rank is left without a CPU while one is
-// granted.
+// GPU, or with one of which the machine hides where it is, are dealt over the NUMA nodes. With fewer cores than ranks, all of
+// them share all of these cores, and the operating system sees to it. No rank is left without a CPU while one is granted.
 #pragma once
 
 #include <vector>

@@ -15,6 +15,30 @@ struct Packing {
   std::vector<int> whole, rest;
 };
 
+// Blocks of the box along each axis.
+std::array<int, 4> extents(const Layout& m, const Box& box) {
+  std::array<int, 4> out = sides(m);
+  for (size_t a = 0; a < 4; ++a) out[a] /= box.size[a];
+  return out;
+}
+
+// Appends every order of the loops in which those of one axis are in order of their steps and no two of them in a row (they
+// would be one loop).
+void interleave(const std::vector<Loop>& loops, std::vector<Nest>& out) {
+  std::vector<size_t> order(loops.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  do {
+    Nest nest;
+    bool good = true;
+    for (const size_t i : order) {
+      for (const Loop& inner : nest) good = good && (inner.axis != loops[i].axis || inner.step < loops[i].step);
+      good = good && (nest.empty() || nest.back().axis != loops[i].axis);
+      nest.push_back(loops[i]);
+    }
+    if (good) out.push_back(std::move(nest));
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
 }  // namespace
 
 std::vector<Box> boxes_of(const Layout& mesh, int volume) {
@@ -45,6 +69,49 @@ std::vector<std::array<int, 4>> axis_orders(const Layout& mesh, const Box& box) 
     std::copy(still.begin(), still.end(), order.begin() + static_cast<std::ptrdiff_t>(moving.size()));
     out.push_back(order);
   } while (std::next_permutation(moving.begin(), moving.end()));
+  return out;
+}
+
+std::vector<Nest> nests_of(const Layout& mesh, const Box& box) {
+  const std::array<int, 4> extent = extents(mesh, box);
+  std::vector<int> axes;
+  for (int a = 0; a < 4; ++a)
+    if (extent[static_cast<size_t>(a)] > 1) axes.push_back(a);
+  std::vector<int> longest = axes;
+  std::stable_sort(longest.begin(), longest.end(),
+                   [&](int a, int b) { return extent[static_cast<size_t>(a)] > extent[static_cast<size_t>(b)]; });
+  longest.resize(std::min<size_t>(longest.size(), 2));
+  // Where each of the longest is cut; 1: nowhere.
+  std::array<std::vector<int>, 2> cuts = {{{1}, {1}}};
+  for (size_t k = 0; k < longest.size(); ++k)
+    for (int c = 2; c < extent[static_cast<size_t>(longest[k])]; ++c)
+      if (extent[static_cast<size_t>(longest[k])] % c == 0) cuts[k].push_back(c);
+  std::vector<Nest> out;
+  for (const int sum : {0, 1, 2})  // axes that are cut
+    for (const int first : cuts[0])
+      for (const int second : cuts[1]) {
+        if ((first > 1) + (second > 1) != sum) continue;
+        std::vector<Loop> loops;
+        for (const int a : axes) {
+          const int cut = a == longest.front() ? first : longest.size() > 1 && a == longest.back() ? second : 1;
+          const int e = extent[static_cast<size_t>(a)];
+          if (cut > 1) loops.push_back({a, 1, cut});
+          loops.push_back({a, cut, e / cut});
+        }
+        interleave(loops, out);
+      }
+  return out;
+}
+
+std::vector<int> blocks_of_nest(const Layout& mesh, const Box& box, const Nest& nest) {
+  const std::array<int, 4> extent = extents(mesh, box);
+  const std::array<int, 4> stride = {1, extent[0], extent[0] * extent[1], extent[0] * extent[1] * extent[2]};
+  std::vector<int> out = {0};
+  for (const Loop& loop : nest) {
+    const size_t inner = out.size();
+    for (int k = 1; k < loop.count; ++k)
+      for (size_t i = 0; i < inner; ++i) out.push_back(out[i] + k * loop.step * stride[static_cast<size_t>(loop.axis)]);
+  }
   return out;
 }
 

@@ -26,7 +26,7 @@ struct OsDevice {
   enum class Kind { gpu, coprocessor, network, fabric, other };
   std::string name, backend;  // backend: CUDA, NVML, RSMI, OpenCL, LevelZero, Display, or empty
   Kind kind = Kind::other;
-  bool is_cpu = false;     // an OpenCL device that is the processor
+  bool is_other = false;   // an OpenCL device that is no GPU: the processor, an FPGA
   bool link_down = false;  // a fabric port that says so
 };
 

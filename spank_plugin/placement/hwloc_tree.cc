@@ -70,7 +70,8 @@ OsDevice os_device(hwloc_obj_t o) {
                                             std::pair("opencl", "OpenCL"), std::pair("ze", "LevelZero")})
         if (d.name.rfind(prefix, 0) == 0) d.backend = backend;
   }
-  d.is_cpu = std::strcmp(info(o, "OpenCLDeviceType"), "CPU") == 0;
+  const std::string_view type = info(o, "OpenCLDeviceType");
+  d.is_other = !type.empty() && type != "GPU";
   if (d.kind == OsDevice::Kind::fabric) {
     // State 4 is active. A device is down where it has ports and none of them is up.
     int ports = 0, up = 0;

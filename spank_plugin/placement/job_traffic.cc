@@ -34,8 +34,10 @@ Kind kind_of(plan::Group group) {
 Job job_of(const mm::Job& file, int tasks, const Site& site, std::string& note) {
   Job job;
   job.mesh = job_layout(file, tasks);  // throws where it does not fit
-  job.encoder_tp = file.parallel.encoder_tp;
-  job.encoder_dp = file.parallel.encoder_dp;
+  if (const int ranks = encoder_ranks(file); ranks > 0) {
+    job.encoder_tp = std::max(1, file.parallel.encoder_tp);
+    job.encoder_dp = ranks / job.encoder_tp;
+  }
   set_nominal_amounts(job);
   if (file.model.path.empty()) return job;
   try {

@@ -14,7 +14,7 @@ namespace {
 constexpr uint16_t nvidia = 0x10de, amd = 0x1002, intel = 0x8086;
 
 bool is_compute(const OsDevice& d) {
-  if (d.is_cpu) return false;
+  if (d.is_other) return false;
   for (const char* backend : {"CUDA", "NVML", "RSMI", "LevelZero", "OpenCL"})
     if (d.backend == backend) return true;
   return false;
@@ -271,6 +271,7 @@ NodeMap map_node(const Hardware& h, const std::vector<std::string>& training_int
     g.model = d->name;
     g.vendor = vendor_name(d->vendor);
     g.numa = numa_of_device(h, *d);
+    g.located = d->located;
     g.cpus = d->cpus;
     const Numa* numa = out.numa_of(g.numa);
     if (!d->located && numa != nullptr && !numa->cpus.empty()) g.cpus = numa->cpus;

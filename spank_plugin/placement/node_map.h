@@ -35,6 +35,7 @@ struct Gpu {
   std::string id;  // PCI address, or the OS device's name where there is none
   std::string model, vendor;
   int numa = -1;             // the operating system's number; -1 where the node has no NUMA node with CPUs
+  bool located = true;       // else the machine hides where it is, and numa is the first
   CpuSet cpus;               // near it
   std::vector<int> nics;     // indices, nearest first
   std::vector<double> peer;  // GB/s to each GPU of the node over NVLink or XGMI; 0: over PCI

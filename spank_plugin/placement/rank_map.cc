@@ -4,17 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <unordered_map>
 
 #include "common/error.h"
 #include "spank_plugin/placement/search.h"
+#include "spank_plugin/placement/uplinks.h"
 
 namespace mm::placement {
 namespace {
 
 constexpr int most_boxes = 3, most_searched = 2;
+constexpr size_t most_kept = 4, most_kept_small = 16;  // orders that are priced exactly
+constexpr size_t most_visits_of_block = 400;
 constexpr double hopeless = 1.5;  // a box so much slower inside nodes than the best is not tried
 constexpr int small_job = 64, tiny_job = 16, random_starts = 60;
 constexpr unsigned seed = 21;
@@ -54,6 +58,19 @@ double compute_seconds(const Cluster& cluster, const Job& job, const RankMap& ma
   }
   return slowest * job.layer_seconds;
 }
+
+// A box, with its blocks over the nodes as they are walked; seconds: what the box alone decides, inside nodes and on NICs.
+struct Boxed {
+  Box box;
+  Candidate plain;
+  double seconds = 0;
+};
+
+struct Order {
+  size_t box = 0;
+  std::vector<int> node_of_block;
+  double seconds = 0, pressure = 0;
+};
 
 class Search {
  public:
@@ -147,41 +164,74 @@ class Search {
   }
 
   std::vector<Candidate> from_boxes() {
-    const int slots = cluster_.nodes.front().slots;
-    struct Priced {
-      Box box;
-      double seconds;  // of what the box decides: inside nodes and on NICs
-    };
-    std::vector<Priced> boxes;
-    for (const Box& box : boxes_of(job_.mesh, slots)) {
+    std::vector<Boxed> boxes;
+    for (const Box& box : boxes_of(job_.mesh, cluster_.nodes.front().slots)) {
       std::vector<std::vector<int>> blocks = blocks_in_order(job_.mesh, box, {0, 1, 2, 3});
-      add_encoder(blocks, slots);
-      const Candidate c = finish(std::move(blocks), walk_);
-      boxes.push_back({box, std::accumulate(c.cost.floor.begin(), c.cost.floor.end(), c.cost.compute)});
+      add_encoder(blocks, cluster_.nodes.front().slots);
+      Candidate c = finish(std::move(blocks), walk_);
+      const double seconds = std::accumulate(c.cost.floor.begin(), c.cost.floor.end(), c.cost.compute);
+      boxes.push_back({box, std::move(c), seconds});
     }
     if (boxes.empty()) return from_orders();
-    std::stable_sort(boxes.begin(), boxes.end(), [](const Priced& a, const Priced& b) { return a.seconds < b.seconds; });
+    std::stable_sort(boxes.begin(), boxes.end(), [](const Boxed& a, const Boxed& b) { return a.seconds < b.seconds; });
     if (job_.ranks() > small_job) {
       if (boxes.size() > most_boxes) boxes.resize(most_boxes);
       while (boxes.back().seconds > hopeless * boxes.front().seconds) boxes.pop_back();
     }
+    std::vector<Order> best;
+    for (size_t b = 0; b < boxes.size(); ++b) try_orders(boxes[b], b, best);
     std::vector<Candidate> out;
-    for (const Priced& p : boxes)
-      for (const std::array<int, 4>& axes : axis_orders(job_.mesh, p.box)) {
-        std::vector<std::vector<int>> blocks = blocks_in_order(job_.mesh, p.box, axes);
-        add_encoder(blocks, slots);
-        out.push_back(finish(blocks, walk_));
-        int unit = 1;
-        for (const int axis : axes) {
-          const std::array<int, 4> side = {job_.mesh.tp, job_.mesh.cp, job_.mesh.dp, job_.mesh.pp};
-          const int extent = side[static_cast<size_t>(axis)] / p.box.size[static_cast<size_t>(axis)];
-          if (extent == 1) break;
-          unit *= extent;
-          if (unit >= static_cast<int>(blocks.size()) || pricer_.switches() < 2) break;
-          out.push_back(finish(blocks, packed_nodes(pricer_, walk_, unit)));
-        }
-      }
+    for (Order& o : best) out.push_back(finish(boxes[o.box].plain.blocks, std::move(o.node_of_block)));
     return out;
+  }
+
+  // The nests of a box over the nodes as they are walked, and with the runs of each loop packed below switches.
+  void try_orders(const Boxed& boxed, size_t number, std::vector<Order>& best) {
+    const std::vector<std::vector<int>>& blocks = boxed.plain.blocks;
+    const size_t kept = job_.ranks() <= small_job ? most_kept_small : most_kept;
+    Uplinks uplinks(pricer_, boxed.plain.cost, blocks);
+    size_t visits = 0;
+    Order order;
+    order.box = number;
+    order.node_of_block.resize(blocks.size());
+    const auto consider_order = [&](const std::vector<int>& sequence, const std::vector<int>& nodes) {
+      for (size_t i = 0; i < blocks.size(); ++i)
+        order.node_of_block[i < sequence.size() ? static_cast<size_t>(sequence[i]) : i] = nodes[i];
+      if (even_) {
+        uplinks.place(order.node_of_block);
+        visits += uplinks.edges();
+        order.seconds = uplinks.seconds();
+        order.pressure = uplinks.smooth_seconds();
+      } else {
+        const Candidate c = finish(blocks, order.node_of_block);  // the stages' speed depends on the order
+        order.seconds = c.cost.total + c.cost.compute;
+        order.pressure = c.cost.spread;
+      }
+      const auto at = std::upper_bound(best.begin(), best.end(), order, [](const Order& a, const Order& b) {
+        return a.seconds < b.seconds * (1 - 1e-9) || (a.seconds <= b.seconds * (1 + 1e-9) && a.pressure < b.pressure);
+      });
+      if (static_cast<size_t>(at - best.begin()) >= kept) return;
+      best.insert(at, order);
+      if (best.size() > kept) best.pop_back();
+    };
+    const std::vector<Nest> nests = nests_of(job_.mesh, boxed.box);
+    for (const Nest& nest : nests) {
+      if (visits > most_visits_of_block * blocks.size() || (!even_ && nest.size() > nests.front().size())) break;
+      const std::vector<int> sequence = blocks_of_nest(job_.mesh, boxed.box, nest);
+      consider_order(sequence, walk_);
+      int unit = 1;
+      for (const Loop& loop : nest) {
+        unit *= loop.count;
+        if (unit >= static_cast<int>(blocks.size()) || pricer_.switches() < 2) break;
+        consider_order(sequence, packed(unit));
+      }
+    }
+  }
+
+  const std::vector<int>& packed(int unit) {
+    const auto [at, is_new] = packed_.try_emplace(unit);
+    if (is_new) at->second = packed_nodes(pricer_, walk_, unit);
+    return at->second;
   }
 
   // Ranks in an order of the axes fill one node of the walk after the other.
@@ -242,6 +292,7 @@ class Search {
   Pricer pricer_;
   GpuChooser chooser_;
   std::vector<int> walk_;
+  std::map<int, std::vector<int>> packed_;  // by unit
   bool even_;
 };
 

@@ -3,10 +3,11 @@
 //
 // How it is found. (1) Blocks: which ranks share a node. All ways to cut the layout's box (tp x cp x dp x pp) into boxes of a
 // node's size are priced. (2) Order: the best few are laid out over the nodes in the order in which the switch tree is walked,
-// for every order of the box's axes; in plain order, and with whole runs of an axis packed into the leaves that can hold them.
-// (3) Local search: blocks change places while that makes the busiest uplinks less busy; in small jobs ranks do, too. (4) On
-// each node ranks choose GPUs (gpu_choice.h). Slurm's block order is always a candidate, so that the result is never worse than
-// it.
+// for every nest of loops over the box's axes, of which the two longest may be cut in two (a pod then holds, say, two stages of
+// eight replicas); plain, and with whole runs of a loop packed into the switches that can hold them. What an order decides is
+// seen at the uplinks alone (uplinks.h), so that hundreds of them cost little. (3) Local search: blocks change places while
+// that makes the busiest uplinks less busy; in small jobs ranks do, too. (4) On each node ranks choose GPUs (gpu_choice.h).
+// Slurm's block order is always a candidate, so that the result is never worse than it.
 #pragma once
 
 #include <optional>

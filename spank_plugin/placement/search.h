@@ -25,6 +25,17 @@ std::vector<std::vector<int>> blocks_in_order(const Layout& mesh, const Box& box
 // Orders of the axes that differ, given the box: axes along which there is one block only stay behind.
 std::vector<std::array<int, 4>> axis_orders(const Layout& mesh, const Box& box);
 
+// A nest of loops over a box's blocks, the fastest first: each goes `count` times in steps of `step` blocks along its axis. An
+// axis may be cut into two loops, so that a switch can hold a piece of several axes.
+struct Loop {
+  int axis = 0, step = 1, count = 1;
+};
+using Nest = std::vector<Loop>;
+// The plain orders of the axes, then those in which one or both of the two longest axes are cut.
+std::vector<Nest> nests_of(const Layout& mesh, const Box& box);
+// The blocks in the nest's order, as indices into blocks_in_order(mesh, box, {0, 1, 2, 3}).
+std::vector<int> blocks_of_nest(const Layout& mesh, const Box& box, const Nest& nest);
+
 // Orders of nodes to lay blocks on. walk: the switch tree's. packed: runs of `unit` nodes below one switch first, at each level
 // what is left of the levels below; the rest at the end.
 std::vector<int> walk_nodes(const Cluster& cluster);

@@ -48,7 +48,7 @@ TEST(Machines, AreMappedAsExpected) {
     expected.replace_extension(".expected");
     EXPECT_EQ(describe(map_node(load_untrusted_topology(entry.path().string()))), read_file(expected.string())) << entry.path();
   }
-  EXPECT_EQ(machines, 8);
+  EXPECT_EQ(machines, 16);
 }
 
 TEST(Machines, TrainingInterfacesAloneAreNics) {

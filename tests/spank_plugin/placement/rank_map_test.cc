@@ -12,6 +12,8 @@
 
 #include "common/error.h"
 #include "spank_plugin/placement/draw.h"
+#include "spank_plugin/placement/search.h"
+#include "spank_plugin/placement/uplinks.h"
 
 namespace mm::placement {
 namespace {
@@ -202,6 +204,64 @@ TEST(RankMap, EqualsTheBestOfAllPermutationsInSmallCases) {
       least = std::min(least, pricer.price(map).total);
     } while (std::next_permutation(slots.begin(), slots.end()));
     EXPECT_NEAR(place(c, job).ours.total, least, 1e-12);
+  }
+}
+
+TEST(Search, EveryNestVisitsEveryBlockOnce) {
+  for (const auto& [mesh, box] :
+       {std::pair(Layout{4, 1, 32, 8}, Box{{4, 1, 2, 1}}), std::pair(Layout{8, 2, 16, 4}, Box{{8, 1, 1, 1}}),
+        std::pair(Layout{1, 3, 5, 1}, Box{}), std::pair(Layout{2, 1, 1, 1}, Box{{2, 1, 1, 1}})}) {
+    const size_t count = blocks_in_order(mesh, box, {0, 1, 2, 3}).size();
+    std::set<std::vector<int>> orders;
+    for (const Nest& nest : nests_of(mesh, box)) {
+      std::vector<int> order = blocks_of_nest(mesh, box, nest);
+      EXPECT_TRUE(orders.insert(order).second) << "the same order twice";
+      std::sort(order.begin(), order.end());
+      ASSERT_EQ(order.size(), count);
+      for (size_t i = 0; i < count; ++i) EXPECT_EQ(order[i], static_cast<int>(i));
+    }
+    EXPECT_GE(orders.size(), 1U);
+  }
+}
+
+// What exchanges leave behind is what placing anew gives, and the cost agrees with it.
+TEST(Search, UplinksAgreeWithTheCost) {
+  const Cluster c = cluster_of(8, 4, "SwitchName=a Nodes=n[0,2,4]\nSwitchName=b Nodes=n[1,3,5-7]\nSwitchName=s Switches=a,b\n");
+  const Job job = job_of(2, 1, 4, 4);
+  Pricer pricer(c, families_of(job));
+  const std::vector<std::vector<int>> blocks = blocks_in_order(job.mesh, {{2, 1, 2, 1}}, {0, 1, 2, 3});
+  RankMap map;
+  map.node.resize(32);
+  map.gpu.resize(32);
+  std::vector<int> nodes = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto cost = [&] {
+    for (size_t b = 0; b < blocks.size(); ++b)
+      for (size_t i = 0; i < blocks[b].size(); ++i) {
+        map.node[static_cast<size_t>(blocks[b][i])] = nodes[b];
+        map.gpu[static_cast<size_t>(blocks[b][i])] = static_cast<int>(i);
+      }
+    return pricer.price(map);
+  };
+  Uplinks kept(pricer, cost(), blocks), fresh(pricer, cost(), blocks);
+  kept.place(nodes);
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    const int a = static_cast<int>(random() % 8), b = static_cast<int>(random() % 8);
+    if (a == b) continue;
+    kept.exchange(a, b);
+    if (round % 3 == 0)
+      kept.undo(a, b);
+    else
+      std::swap(nodes[static_cast<size_t>(a)], nodes[static_cast<size_t>(b)]);
+    fresh.place(nodes);
+    EXPECT_EQ(kept.nodes(), nodes);
+    EXPECT_NEAR(kept.seconds(), fresh.seconds(), 1e-12);
+    // The rest of the cost is latency: of a call, at most 16 us a hop.
+    const double latency = cost().total - fresh.seconds();
+    double calls = 0;
+    for (const Family& f : pricer.families()) calls += f.amounts.front().calls * 2;
+    EXPECT_GE(latency, 0);
+    EXPECT_LE(latency, calls * 16e-6);
   }
 }
 
