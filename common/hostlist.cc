@@ -11,9 +11,9 @@
 namespace mm {
 namespace {
 
-constexpr size_t most_hosts = 65536;
+constexpr size_t most_hosts = 65536, longest_name = 1024;
 
-Error bad(std::string_view list, std::string_view why) { return usage_error(fmt::format("host list '{}': {}", list, why)); }
+Error bad(std::string_view list, std::string_view why) { return usage_error(fmt::format("host list '{}': {}", list.substr(0, 256), why)); }
 
 // The names between one pair of brackets: "01-03,7" -> 01 02 03 7.
 std::vector<std::string> expand_range(std::string_view list, std::string_view range) {
@@ -42,6 +42,7 @@ void expand_element(std::string_view list, std::string_view element, std::vector
   while (!element.empty()) {
     const size_t open = element.find('[');
     if (element.substr(0, open).find(']') != std::string_view::npos) throw bad(list, "']' without '['");
+    if (names.front().size() + element.substr(0, open).size() > longest_name) throw bad(list, "a name is too long");
     for (std::string& n : names) n += element.substr(0, open);
     if (open == std::string_view::npos) break;
     const size_t close = element.find(']', open);
@@ -66,7 +67,7 @@ std::vector<std::string> expand_hostlist(std::string_view list) {
   for (size_t i = 0; i <= list.size(); ++i) {
     if (i < list.size() && list[i] == '[') ++depth;
     if (i < list.size() && list[i] == ']' && depth > 0) --depth;
-    if (i < list.size() && (list[i] != ',' || depth > 0)) continue;
+    if (i < list.size() && (std::string_view(", \t\n").find(list[i]) == std::string_view::npos || depth > 0)) continue;
     if (i > begin) expand_element(list, list.substr(begin, i - begin), out);
     begin = i + 1;
   }
