@@ -9,6 +9,7 @@
 #include "agent/run/agent_link.h"
 #include "agent/run/options.h"
 #include "agent/run/supervisor.h"
+#include "agent/simulate/verb.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/version.h"
@@ -37,11 +38,13 @@ int run(int argc, char** argv) {
   app.add_option("--config", options.config, "Site file (default: /etc/mm-train/mm-train.conf)");
   app.add_option("--srun-arg", options.srun_arguments, "Argument for srun; may be repeated")->allow_extra_args(false);
   app.add_flag("--json", options.json, "Write events as JSON lines to standard output, between the lines of the command");
+  const auto simulate = mm::simulate::add_verb(app);
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? mm::exit_status::ok : mm::exit_status::usage;
   }
+  if (const int status = simulate(); status >= 0) return status;
   if (dashes < end) options.command.assign(dashes + 1, end);
   if (options.command.empty()) throw mm::usage_error("no command: say it after --, as in: mm-run -- mm-trainer job.toml");
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
