@@ -4,10 +4,10 @@
 .PHONY: check check-unit check-cluster
 check: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all unit-tests
-	@BUILD=$(BUILD) tests/run-all unit man build cluster
+	@BUILD=$(BUILD) tests/run-all unit cli man build cluster
 
 check-unit: all unit-tests
-	@BUILD=$(BUILD) tests/run-all unit man build
+	@BUILD=$(BUILD) tests/run-all unit cli man build
 
 check-cluster: all unit-tests
 	@BUILD=$(BUILD) tests/run-all cluster
