@@ -127,7 +127,7 @@ all: $(PROGRAMS) $(BUILD)/spank_mm_train.so $(BUILD)/compile_commands.json
 .PHONY: unit-tests
 unit-tests: $(UNIT_TESTS) $(TEST_TOOLS)
 
-$(BUILD)/compile_commands.json: Makefile $(wildcard */module.mk)
+$(BUILD)/compile_commands.json: Makefile $(filter %module.mk,$(MAKEFILE_LIST))
 	@tools/compile-commands $(CXX) '$(CPPFLAGS) $(CXXFLAGS)' $(patsubst $(BUILD)/obj/%.o,%.cc,$(sort $(OBJECTS))) >$@
 
 .PHONY: deps demo format clean help lint-man
@@ -141,6 +141,7 @@ demo: deps
 	@BUILD=$(BUILD) tools/demo
 
 format:
+	@command -v clang-format >/dev/null || { echo "make format: clang-format is not installed: apt-get install clang-format" >&2; exit 2; }
 	clang-format -i $(FORMAT)
 
 lint-man:

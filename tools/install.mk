@@ -6,7 +6,7 @@ installed = \
   $(foreach p,$(PROGRAMS),755:$(p):$(if $(filter %/mm-agentd,$(p)),$(PREFIX)/sbin,$(PREFIX)/bin)/$(notdir $(p))) \
   755:$(BUILD)/spank_mm_train.so:$(slurm_plugin_dir)/spank_mm_train.so \
   $(foreach m,$(wildcard man/*.[1-8]),644:$(m):$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
-  $(foreach e,$(wildcard etc/examples/*.toml etc/examples/*.sbatch etc/examples/*/*.json),644:$(e):$(PREFIX)/share/mm-train/examples/$(e:etc/examples/%=%)) \
+  $(foreach e,$(wildcard etc/examples/*.toml etc/examples/*.sbatch etc/examples/*.py etc/examples/*/*.json),644:$(e):$(PREFIX)/share/mm-train/examples/$(e:etc/examples/%=%)) \
   644:etc/dashboards/prometheus-rules.yml:$(PREFIX)/share/mm-train/prometheus-rules.yml \
   644:etc/mm-train.conf:$(SYSCONFDIR)/mm-train/mm-train.conf \
   644:etc/plugstack.conf.d/mm-train.conf:$(SYSCONFDIR)/slurm/plugstack.conf.d/mm-train.conf \
