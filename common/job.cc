@@ -72,7 +72,10 @@ std::vector<TomlKey> keys_of(Job& job) {
   };
 }
 
-void check(const Job& job) {
+void check(Job& job) {
+  // Of the encoder's two numbers one is enough.
+  int &tp = job.parallel.encoder_tp, &dp = job.parallel.encoder_dp;
+  if (tp + dp > 0) tp = std::max(tp, 1), dp = std::max(dp, 1);
   save_every(job);
   hang_timeout_seconds(job);
   pipeline(job);
@@ -131,9 +134,12 @@ Pipeline pipeline(const Job& job) {
   return {p.schedule == "gpipe" ? "gpipe" : "1f1b", 1};
 }
 
+Layout encoder_layout(const Job& job) {
+  return {.tp = job.parallel.encoder_tp, .dp = job.parallel.encoder_dp};
+}
+
 int encoder_ranks(const Job& job) {
-  const int tp = job.parallel.encoder_tp, dp = job.parallel.encoder_dp;
-  return tp == 0 && dp == 0 ? 0 : std::max(tp, 1) * std::max(dp, 1);
+  return encoder_layout(job).world_size();
 }
 
 Job load_job(const std::string& path, const std::vector<std::string>& assignments) {

@@ -86,7 +86,8 @@ struct Pipeline {
   int chunks = 1;
 };
 Pipeline pipeline(const Job& job);
-// Ranks that run nothing but the encoder; they come after those of the layout.
+// The ranks that run nothing but the encoder, tp x dp of them; they come after those of the layout. None where it is colocated.
+Layout encoder_layout(const Job& job);
 int encoder_ranks(const Job& job);
 
 // Reads and checks the file, then applies the assignments ("section.key=value") in order. Throws a usage Error.

@@ -80,24 +80,28 @@ Machine machine_of(const Site& site, const std::string& dtype) {
   return m;
 }
 
-JobPlan plan_of_job(const Job& job, int tasks) {
-  const Layout mesh = job_layout(job, tasks);
-  JobPlan out = without_layout(job);
-  Parallelism& p = out.parallelism;
+Parallelism parallelism_of(const Job& job, const Model& model, int tasks) {
+  const Layout mesh = job_layout(job, tasks), encoder = encoder_layout(job);
   const Pipeline pipe = pipeline(job);
+  Parallelism p;
   p.mesh = mesh;
-  if (encoder_ranks(job) > 0) {
-    p.encoder_tp = std::max(1, job.parallel.encoder_tp);
-    p.encoder_dp = std::max(1, job.parallel.encoder_dp);
-  }
+  p.encoder_tp = encoder.tp;
+  p.encoder_dp = encoder.dp;
   p.chunks = pipe.chunks;
   p.schedule = schedule_of(pipe.schedule);
   p.zero = job.parallel.zero;
   p.micro_batch = job.parallel.micro_batch;
   p.recompute = job.parallel.recompute == "full";
-  const std::string why = why_impossible(out.model, out.batch, p);
+  const std::string why = why_impossible(model, {.samples = job.data.global_batch}, p);
   if (!why.empty())
     throw usage_error(fmt::format("{}: {} ranks as tp {} x cp {} x dp {} x pp {}: {}", job.file, tasks, mesh.tp, mesh.cp, mesh.dp, mesh.pp, why));
+  return p;
+}
+
+JobPlan plan_of_job(const Job& job, int tasks) {
+  job_layout(job, tasks);  // numbers of ranks first: no file is needed to see that they do not fit
+  JobPlan out = without_layout(job);
+  out.parallelism = parallelism_of(job, out.model, tasks);
   return out;
 }
 

@@ -20,6 +20,8 @@ struct JobPlan {
 JobPlan plan_of_job(const Job& job, int tasks);
 inline constexpr int64_t assumed_text = 64;
 
+// The layout alone, of any batch. Throws as above.
+Parallelism parallelism_of(const Job& job, const Model& model, int tasks);
 // The same, but for the layout: model, batch and numbers of any.
 JobPlan without_layout(const Job& job);
 // A GPU of the site. float32 is taken to run at half the rate of bfloat16 (as TF32), float64 at a fifteenth.

@@ -135,7 +135,11 @@ double saved_elements(const Model& m, const Parallelism& p, const Load& l) {
 
 int passes_in_flight(const Parallelism& p, int64_t micro_batches, int stage) {
   const int64_t pp = p.mesh.pp, all = micro_batches * p.chunks;
-  if (stage == pp) return static_cast<int>(std::min<int64_t>(micro_batches, pp + 1));
+  // The encoder is one micro-batch ahead of the first stage's first chunk.
+  if (stage == pp) {
+    const int64_t ahead = p.schedule == Schedule::gpipe ? micro_batches : (p.schedule == Schedule::interleaved ? 2 * pp : pp) + 1;
+    return static_cast<int>(std::min(micro_batches, ahead));
+  }
   switch (p.schedule) {
     case Schedule::gpipe: return static_cast<int>(all);
     case Schedule::one_f_one_b: return static_cast<int>(std::min(all, pp - stage));
@@ -157,7 +161,7 @@ Memory memory_of(const Model& m, const Parallelism& p, const Numbers& numbers, c
     out.moments += (zero >= 1 ? owned : all) * (numbers.moments + numbers.master);
   }
   const double element = static_cast<double>(numbers.activation) * l.share;
-  out.activations = static_cast<int64_t>(element * saved_elements(m, p, l) / p.chunks);
+  out.activations = static_cast<int64_t>(element * saved_elements(m, p, l) / (l.stage == p.mesh.pp ? 1 : p.chunks));
 
   // Gathered rows and the gradients of one layer's values; logits; a message each way.
   double buffers = 0;

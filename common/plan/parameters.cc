@@ -79,7 +79,8 @@ std::vector<Run> runs_of_stage(const Model& m, const Parallelism& p, int stage) 
   const int pp = p.mesh.pp, tp = p.mesh.tp;
   const bool own_encoder = p.encoder_ranks() > 0, dual = m.kind == Model::Kind::dual_tower;
   if (stage == pp) {
-    tower(b, m, p.encoder_tp, Group::encoder, Group::encoder);
+    tower(b, m, p.encoder_tp, Group::data, p.encoder_tp == 1 ? Group::data : Group::stage);
+    for (Run& run : b.runs) run.own_ranks = true;
     return b.runs;
   }
   const bool first = stage == 0, last = stage == pp - 1;
@@ -108,11 +109,10 @@ std::vector<Run> runs_of_stage(const Model& m, const Parallelism& p, int stage) 
 }
 
 int holders_of(const Run& run, const Parallelism& p) {
-  const int data = p.mesh.cp * p.mesh.dp;
+  const int data = run.own_ranks ? p.encoder_dp : p.mesh.cp * p.mesh.dp, tp = run.own_ranks ? p.encoder_tp : p.mesh.tp;
   switch (run.holders) {
-    case Group::stage: return data * p.mesh.tp;
+    case Group::stage: return data * tp;
     case Group::tied: return 2 * data;
-    case Group::encoder: return p.encoder_dp;
     default: return data;
   }
 }

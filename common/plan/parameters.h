@@ -11,10 +11,11 @@
 namespace mm::plan {
 
 struct Run {
-  Group holders = Group::data;  // data, stage (only where tp > 1) or tied; encoder: the copies of a tower on its own ranks
+  Group holders = Group::data;  // data, stage (only where tp > 1) or tied
   int64_t size = 0;             // elements of the rank with the most
   int64_t times = 1;            // equal units
   bool trained = true;
+  bool own_ranks = false;       // of a tower on ranks of its own: the groups are theirs
 };
 
 // A layer's elements on the tensor-parallel rank with the most: those that are cut, and those that every rank holds whole.

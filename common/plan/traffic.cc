@@ -126,6 +126,7 @@ std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbe
   if (own_encoder) {
     count(Group::tensor, {1, p.encoder_tp}, [&](Counter& c) { tensor(c, m, p, element, l); });
     reduce(Group::data, {p.encoder_tp, p.encoder_dp});
+    reduce(Group::stage, {1, int64_t{p.encoder_tp} * p.encoder_dp});
     count(Group::encoder, {1, all}, [&](Counter& c) {
       c.messages(static_cast<double>(l.micro_batches * mesh.tp * mesh.cp), features / p.encoder_tp);
     });

@@ -75,6 +75,8 @@ tp4 tp=4
 tp2-cp2-zero2 tp=2 cp=2 zero=2
 dp2-pp2-interleaved-zero3 pp=2 virtual=2 zero=3
 tp2-pp2-recompute tp=2 pp=2 recompute=full
+pp2-encoder-dp2 pp=2 encoder.dp=2
+dp2-zero3-encoder-tp2 zero=3 encoder.tp=2
 END
 
 test_case "the nodes are idle and undrained afterwards"

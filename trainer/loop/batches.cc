@@ -14,7 +14,7 @@ namespace mm::loop {
 Batches::Batches(const Setup& setup, parallel::Mesh& mesh)
     : setup_(setup), mesh_(mesh), work_(plan::read_model(setup.job.model.path)) {
   agree(*mesh.world, [&] {
-    if (mesh.replica->rank() == 0) stream_.emplace(stream_options(setup));
+    if (mesh.reads()) stream_.emplace(stream_options(setup));
   });
   // Rank 0 of the world reads, and all readers see the same files.
   const std::vector<std::string> all = mesh.world->all_gather(
@@ -27,7 +27,7 @@ void Batches::read(int64_t step) {
   const int64_t share = setup_.job.data.global_batch / setup_.layout.dp;
   const int64_t most = setup_.job.parallel.micro_batch > 0 ? setup_.job.parallel.micro_batch : share;
   const auto pieces = static_cast<int>((share + most - 1) / most);
-  batches_.resize(static_cast<size_t>(pieces));
+  batches_.resize(static_cast<size_t>(pieces) * (mesh_.encodes ? mesh_.bridges.size() : 1));
   if (!stream_) return;
   const std::vector<data::Sample> samples = stream_->next(step);
   share_ = {setup_.pairs ? share : trained_labels(samples), 0, stream_->counters().rejected, 0};
@@ -44,6 +44,11 @@ void Batches::read(int64_t step) {
 }
 
 void Batches::hand_out() {
+  if (mesh_.encodes) {
+    const size_t replicas = mesh_.bridges.size();
+    for (size_t i = 0; i < batches_.size(); ++i) parallel::receive_pictures(mesh_, static_cast<int>(i % replicas), batches_[i]);
+    return;
+  }
   const parallel::Pixels pixels = setup_.pairs ? parallel::Pixels::whole : parallel::Pixels::dealt;
   for (model::MicroBatch& batch : batches_) parallel::share_batch(mesh_, batch, pixels);
 }

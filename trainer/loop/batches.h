@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The micro-batches of a step on every rank of a replica. One rank of it, the reader, reads and decodes; the others are handed
-// what they need: tokens all of them, pixels those on which the vision tower runs.
+// what they need: tokens all of them, pixels those on which the vision tower runs. Where these are apart they have the pictures of
+// every replica: micro-batch b of replica d is their number b * dp + d.
 #pragma once
 
 #include <optional>
@@ -29,8 +30,8 @@ class Batches {
     double flops = 0;  // of forward and backward, as MFU counts them
   };
   const Share& share() const { return share_; }
-  // Collective over the replica: gives every rank the micro-batches, ceil(share / micro_batch) of them, the same number in every
-  // replica. Once for each read.
+  // Collective over the replica, and the ranks of an encoder: gives every rank the micro-batches, ceil(share / micro_batch) of
+  // them, the same number in every replica. Once for each read.
   void hand_out();
   std::span<const model::MicroBatch> micro_batches() const { return batches_; }
 

@@ -153,6 +153,9 @@ std::string plan_text(const PlanReport& r) {
       const Coordinates c = l.coordinates(rank);
       out += fmt::format("rank {:<8} tp {} cp {} dp {} pp {}\n", rank, c.tp, c.cp, c.dp, c.pp);
     }
+  if (p.ranks() <= 16)
+    for (int e = 0; e < p.encoder_ranks(); ++e)
+      out += fmt::format("rank {:<8} encoder tp {} dp {}\n", l.world_size() + e, e % p.encoder_tp, e / p.encoder_tp);
   return out;
 }
 

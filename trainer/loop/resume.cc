@@ -43,6 +43,8 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
                        {"cp", setup.layout.cp},
                        {"dp", setup.layout.dp},
                        {"pp", setup.layout.pp},
+                       {"encoder_tp", setup.encoder.tp},
+                       {"encoder_dp", setup.encoder.dp},
                        {"zero", job.parallel.zero}})
                      .dump()},
       {"dtype", Json(job.parallel.dtype).dump()},

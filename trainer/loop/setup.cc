@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "common/plan/job.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/vlm.h"
 
@@ -19,7 +20,6 @@ void check_supported(const Job& job) {
   const auto refuse = [&](const std::string& what) {
     throw usage_error(fmt::format("{}: this version does not support {}", job.file, what));
   };
-  if (encoder_ranks(job) > 0) refuse("parallel.encoder on its own ranks");
   if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
   if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
 }
@@ -31,15 +31,16 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
   setup.job = load_job(options.job_file, options.assignments);
   check_supported(setup.job);
   setup.layout = job_layout(setup.job, ranks);
-  setup.at = setup.layout.coordinates(rank);
+  setup.encoder = encoder_layout(setup.job);
+  const int decoders = setup.layout.world_size();
+  setup.encodes = rank >= decoders;
+  setup.at = setup.encodes ? setup.encoder.coordinates(rank - decoders) : setup.layout.coordinates(rank);
   const std::string& folder = setup.job.model.path;
   if (model::is_dual_tower(folder))
     setup.pairs = model::load_dual_tower_config(folder);
   else
     setup.config = model::load_config(folder);
-  if (setup.pairs && (setup.layout.pp > 1 || setup.layout.cp > 1))
-    throw usage_error(fmt::format("{}: a contrastive model is trained with tp, dp and zero alone, and the job asks for pp {} and cp {}",
-                                  setup.job.file, setup.layout.pp, setup.layout.cp));
+  plan::parallelism_of(setup.job, plan::read_model(folder), ranks);  // refuses a layout that the model does not fit
   setup.config_text = read_file(folder + "/config.json");
   const std::string preprocessor = folder + "/preprocessor_config.json";
   if (::access(preprocessor.c_str(), R_OK) == 0) setup.preprocessor_text = read_file(preprocessor);

@@ -27,8 +27,10 @@ struct TrainOptions {
 
 struct Setup {
   Job job;
-  Layout layout;
-  Coordinates at;  // of this rank
+  Layout layout;           // of the decoder, or of both towers of a contrastive model
+  Layout encoder{0, 1, 0};  // of a vision tower on ranks of its own, which come after the others; else of no ranks
+  bool encodes = false;    // this rank is one of these
+  Coordinates at;          // of this rank in its layout
   model::VlmConfig config;                     // of a vision-language model
   std::optional<model::DualTowerConfig> pairs;  // of a contrastive model, in its place
   std::string config_text, preprocessor_text;  // of the model's folder; the second may be empty

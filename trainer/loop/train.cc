@@ -31,7 +31,7 @@ void show_plan(const TrainOptions& options, comm::Comm& comm) {
 void show_batch(const Setup& setup, comm::Comm& comm) {
   std::string text;
   agree(comm, [&] {
-    if (setup.at.tp + setup.at.cp + setup.at.pp > 0) return;
+    if (setup.encodes || setup.at.tp + setup.at.cp + setup.at.pp > 0) return;
     data::Stream stream(stream_options(setup));
     for (const data::Sample& s : stream.next(0)) {
       text += fmt::format("rank {}  {}  {} positions, {} trained, {} pictures", comm.rank(), s.key, s.ids.size(),
@@ -39,7 +39,11 @@ void show_batch(const Setup& setup, comm::Comm& comm) {
       if (!s.images.empty()) text += fmt::format(" of {} x {}", s.images[0].width, s.images[0].height);
       text += "\n";
     }
-    if (comm.rank() == 0) text = fmt::format("{} samples in the data set\n", stream.samples()) + text;
+    if (comm.rank() != 0) return;
+    text = fmt::format("{} samples in the data set\n", stream.samples()) + text;
+    if (const int encoders = setup.encoder.world_size(); encoders > 0)
+      text = fmt::format("ranks {} to {} are the encoder's: tp {} x dp {}\n", comm.size() - encoders, comm.size() - 1, setup.encoder.tp,
+                         setup.encoder.dp) + text;
   });
   const std::vector<std::string> all = comm.all_gather(text);
   if (comm.rank() == 0)
@@ -51,10 +55,9 @@ int train_as(const Setup& setup, const TrainOptions& options, comm::Comm& comm) 
   agree(comm, [&] {
     if (comm.rank() == 0) checkpoint::RunFolder(setup.job.run.dir, true);
   });
-  std::optional<Trainer<T>> trainer;
-  agree(comm, [&] { trainer.emplace(setup, options, comm); });
-  if (options.dump_gradients.empty()) return trainer->run();
-  trainer->dump_gradients(options.dump_gradients);
+  Trainer<T> trainer(setup, options, comm);
+  if (options.dump_gradients.empty()) return trainer.run();
+  trainer.dump_gradients(options.dump_gradients);
   return exit_status::ok;
 }
 

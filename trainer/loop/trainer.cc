@@ -47,21 +47,27 @@ optim::AdamWOptions adamw_options(const Job& job) {
 }  // namespace
 
 template <class T>
+Trainer<T>::Part::Part(const Setup& setup, parallel::Mesh& mesh)
+    : pool(compute_threads(setup.job.parallel.threads)),
+      params(setup.specs, placement(setup)),
+      sharded(
+          params, [&mesh](model::Holders holders) -> comm::Comm& { return group_of(mesh, holders); }, setup.job.parallel.zero,
+          adamw_options(setup.job)),
+      passes(make_passes(setup, mesh, params, sharded, pool)) {}
+
+template <class T>
 Trainer<T>::Trainer(const Setup& setup, const TrainOptions& options, comm::Comm& world)
     : setup_(setup),
       options_(options),
       world_(world),
-      pool_(compute_threads(setup.job.parallel.threads)),
-      mesh_(parallel::make_mesh(world, setup.layout)),
+      mesh_(parallel::make_mesh(world, setup.layout, setup.encoder)),
       batches_(setup, mesh_),
-      params_(setup.specs, placement(setup)),
-      shared_values_(world.share(params_.values(), static_cast<size_t>(params_.value_elements()) * sizeof(T))),
-      shared_gradients_(world.share(params_.gradients(), static_cast<size_t>(params_.gradient_elements()) * sizeof(T))),
-      sharded_(
-          params_, [this](model::Holders holders) -> comm::Comm& { return group_of(mesh_, holders); },
-          setup.job.parallel.zero, adamw_options(setup.job)),
-      passes_(make_passes(setup, mesh_, params_, sharded_, pool_)),
-      folder_(setup.job.run.dir, false) {}
+      folder_(setup.job.run.dir, false) {
+  agree(world, [&] { part_ = std::make_unique<Part>(setup, mesh_); });
+  const auto share = [&](T* data, int64_t elements) { return world.share(data, static_cast<size_t>(elements) * sizeof(T)); };
+  part_->shared_values = share(part_->params.values(), part_->params.value_elements());
+  part_->shared_gradients = share(part_->params.gradients(), part_->params.gradient_elements());
+}
 
 template <class T>
 Trainer<T>::~Trainer() = default;
@@ -74,10 +80,10 @@ void Trainer<T>::load_state() {
   const auto views = [&](int64_t, const checkpoint::Facts& facts) {
     check_facts(facts, setup_, batches_.fingerprint(), options_.allow_data_change);
     std::vector<checkpoint::View> all;
-    for (const auto& o : sharded_.owned()) {
-      add_views(params_, *o.run, o.part, "param", o.value, all);
-      if (o.m) add_views(params_, *o.run, o.part, "m", o.m, all);
-      if (o.v) add_views(params_, *o.run, o.part, "v", o.v, all);
+    for (const auto& o : part_->sharded.owned()) {
+      add_views(part_->params, *o.run, o.part, "param", o.value, all);
+      if (o.m) add_views(part_->params, *o.run, o.part, "m", o.m, all);
+      if (o.v) add_views(part_->params, *o.run, o.part, "v", o.v, all);
     }
     return all;
   };
@@ -89,7 +95,7 @@ void Trainer<T>::load_state() {
     throw AgreedError(e.status, e.what(), world_.rank() == 0);
   }
   if (loaded) {
-    sharded_.share_loaded();
+    part_->sharded.share_loaded();
     for (const std::string& skipped : loaded->skipped) warn("checkpoint not used: " + skipped);
     first_step_ = saved_step_ = loaded->step;
     if (world_.rank() == 0) log::info("{}: continues at step {} of {}", setup_.job.run.dir, first_step_, setup_.job.run.steps);
@@ -97,10 +103,10 @@ void Trainer<T>::load_state() {
   }
   agree(world_, [&] {
     if (setup_.job.model.init == "random")
-      model::initialise(params_, static_cast<uint64_t>(setup_.job.run.seed));
+      model::initialise(part_->params, static_cast<uint64_t>(setup_.job.run.seed));
     else
-      interop::load_params(setup_.job.model.path, setup_.specs, params_);
-    sharded_.take_values();
+      interop::load_params(setup_.job.model.path, setup_.specs, part_->params);
+    part_->sharded.take_values();
   });
 }
 
@@ -125,7 +131,7 @@ int Trainer<T>::run() {
                    checkpoint::Saver::Options{.deadline = save_deadline, .keep = checkpoint::Keep{setup_.job.checkpoint.keep}});
   }
   begun_step_ = saved_step_;
-  peak_ = world_.all_reduce({ops::fma_peak(sizeof(T)) * pool_.threads()})[0];
+  peak_ = world_.all_reduce({ops::fma_peak(sizeof(T)) * part_->pool.threads()})[0];
   console_.emplace(world_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
   world_.set_phase(fmt::format("step {}", first_step_), step_deadline_);
@@ -183,10 +189,10 @@ bool Trainer<T>::Sums::finite() const {
 template <class T>
 typename Trainer<T>::Sums Trainer<T>::accumulate(const Counts& counts) {
   batches_.hand_out();
-  sharded_.begin_step();
-  const double loss = counts.tokens > 0 ? passes_->run(batches_.micro_batches(), 1 / counts.tokens) : 0;
-  sharded_.finish_gradients();
-  const std::vector<double> sums = world_.all_reduce({loss, sharded_.sum_of_squares(pool_)});
+  part_->sharded.begin_step();
+  const double loss = counts.tokens > 0 ? part_->passes->run(batches_.micro_batches(), 1 / counts.tokens) : 0;
+  part_->sharded.finish_gradients();
+  const std::vector<double> sums = world_.all_reduce({loss, part_->sharded.sum_of_squares(part_->pool)});
   return {sums[0], sums[1]};
 }
 
@@ -194,11 +200,11 @@ typename Trainer<T>::Sums Trainer<T>::accumulate(const Counts& counts) {
 // in which tensor of the order in which gradients become ready.
 template <class T>
 std::string Trainer<T>::bad_numbers(int64_t step, const Counts& counts) {
-  sharded_.set_inspecting(true);
-  sharded_.begin_step();
-  const double loss = passes_->run(batches_.micro_batches(), 1 / counts.tokens);
-  const std::optional<std::string> tensor = sharded_.first_bad();
-  sharded_.set_inspecting(false);
+  part_->sharded.set_inspecting(true);
+  part_->sharded.begin_step();
+  const double loss = part_->passes->run(batches_.micro_batches(), 1 / counts.tokens);
+  const std::optional<std::string> tensor = part_->sharded.first_bad();
+  part_->sharded.set_inspecting(false);
   std::string mine;
   if (!std::isfinite(loss) || tensor)
     mine = fmt::format("step {}: the {} of rank {} on {} is not finite{}", step, std::isfinite(loss) ? "gradient" : "loss",
@@ -220,7 +226,7 @@ StepMetrics Trainer<T>::train_step(int64_t step, const Counts& counts) {
   metrics.tokens = static_cast<int64_t>(counts.tokens);
   metrics.rejected = static_cast<int64_t>(counts.rejected);
   if (sums.finite()) {
-    sharded_.update(step + 1, metrics.lr, optim::clip_scale(metrics.grad_norm, job.optim.clip), pool_);
+    part_->sharded.update(step + 1, metrics.lr, optim::clip_scale(metrics.grad_norm, job.optim.clip), part_->pool);
   } else {
     const std::string message = bad_numbers(step, counts);
     if (!job.optim.skip_nonfinite) {
@@ -278,10 +284,10 @@ bool Trainer<T>::save_due_by_clock() const {
 template <class T>
 std::vector<checkpoint::ConstView> Trainer<T>::views() {
   std::vector<checkpoint::ConstView> all;
-  for (const auto& o : sharded_.owned()) {
-    add_views(params_, *o.run, o.part, "param", o.value, all);
-    if (o.m) add_views(params_, *o.run, o.part, "m", o.m, all);
-    if (o.v) add_views(params_, *o.run, o.part, "v", o.v, all);
+  for (const auto& o : part_->sharded.owned()) {
+    add_views(part_->params, *o.run, o.part, "param", o.value, all);
+    if (o.m) add_views(part_->params, *o.run, o.part, "m", o.m, all);
+    if (o.v) add_views(part_->params, *o.run, o.part, "v", o.v, all);
   }
   return all;
 }
@@ -362,8 +368,8 @@ void Trainer<T>::dump_gradients(const std::string& path) {
   if (counts.failed > 0) throw_first(world_, failure);
   accumulate(counts);
   std::vector<checkpoint::ConstView> mine;
-  for (const auto& o : sharded_.owned())
-    if (o.gradient) add_views(params_, *o.run, o.part, "gradient", o.gradient, mine);
+  for (const auto& o : part_->sharded.owned())
+    if (o.gradient) add_views(part_->params, *o.run, o.part, "gradient", o.gradient, mine);
   const std::vector<GatheredTensor<T>> all = gather_tensors<T>(world_, mine);
   agree(world_, [&] {
     if (world_.rank() != 0) return;

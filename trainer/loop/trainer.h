@@ -38,6 +38,15 @@ class Trainer {
   void dump_gradients(const std::string& path);
 
  private:
+  // What this rank has of the model. Making it, which may fail, says nothing to other ranks.
+  struct Part {
+    Part(const Setup& setup, parallel::Mesh& mesh);
+    tensor::ThreadPool pool;
+    model::ParamStore<T> params;
+    std::unique_ptr<comm::Shared> shared_values, shared_gradients;  // ranks of a node read them in place
+    optim::Sharded<T> sharded;
+    std::unique_ptr<Passes<T>> passes;
+  };
   struct Counts {
     double tokens = 0, images = 0, stop = 0, save = 0, failed = 0, rejected = 0, flops = 0;
   };
@@ -64,13 +73,9 @@ class Trainer {
   const TrainOptions& options_;
   comm::Comm& world_;
   AgentReporter agent_;
-  tensor::ThreadPool pool_;
   parallel::Mesh mesh_;
   Batches batches_;
-  model::ParamStore<T> params_;
-  std::unique_ptr<comm::Shared> shared_values_, shared_gradients_;  // ranks of a node read them in place
-  optim::Sharded<T> sharded_;
-  std::unique_ptr<Passes<T>> passes_;
+  std::unique_ptr<Part> part_;
   checkpoint::RunFolder folder_;
   std::optional<checkpoint::Saver> saver_;
   int64_t first_step_ = 0, begun_step_ = 0, saved_step_ = 0;

@@ -11,17 +11,32 @@ EncoderStage<T>::EncoderStage(const VlmConfig& config, const Makers& makers, Par
       slots_(groups_.size()) {}
 
 template <class T>
-void EncoderStage<T>::forward(int replica, int slot, const MicroBatch& batch) {
-  const auto r = static_cast<size_t>(replica), at = static_cast<size_t>(slot);
-  if (slots_[r].size() <= at) slots_[r].resize(at + 1);
-  if (!slots_[r][at]) slots_[r][at] = std::make_unique<Saved>(features_.saved());
-  features_.forward(groups_[r], batch, *slots_[r][at]);
+typename EncoderStage<T>::Saved& EncoderStage<T>::saved(int replica, int slot) {
+  std::vector<std::unique_ptr<Saved>>& slots = slots_[static_cast<size_t>(replica)];
+  const auto at = static_cast<size_t>(slot);
+  if (slots.size() <= at) slots.resize(at + 1);
+  if (!slots[at]) slots[at] = std::make_unique<Saved>(features_.saved());
+  return *slots[at];
+}
+
+template <class T>
+void EncoderStage<T>::make(int replica, int slot, const MicroBatch& batch) {
+  features_.make(groups_[static_cast<size_t>(replica)], batch, saved(replica, slot));
+}
+
+template <class T>
+void EncoderStage<T>::send(int replica, int slot, const MicroBatch& batch) {
+  features_.begin_send(groups_[static_cast<size_t>(replica)], batch, saved(replica, slot));
+}
+
+template <class T>
+void EncoderStage<T>::take(int replica, int slot, const MicroBatch& batch) {
+  features_.take(groups_[static_cast<size_t>(replica)], batch, saved(replica, slot));
 }
 
 template <class T>
 void EncoderStage<T>::backward(int replica, int slot, const MicroBatch& batch) {
-  const auto r = static_cast<size_t>(replica);
-  features_.backward(groups_[r], batch, nullptr, nullptr, *slots_[r].at(static_cast<size_t>(slot)));
+  features_.backward_made(groups_[static_cast<size_t>(replica)], batch, saved(replica, slot));
 }
 
 template class EncoderStage<float>;

@@ -41,34 +41,78 @@ void ImageFeatures<T>::deal(const comm::Comm* group, const MicroBatch& batch) {
   }
 }
 
+// Of the features, those that this rank makes.
 template <class T>
-const T* ImageFeatures<T>::forward(comm::Comm* group, const MicroBatch& batch, Saved& saved) {
-  deal(group, batch);
-  T* features = saved.features.need(bounds_.back());
-  if (maker_) {
-    const comm::Range mine = pictures(group, batch);
-    if (mine.begin < batch.first_picture || mine.end > batch.first_picture + batch.pictures())
-      throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
-    const uint8_t* pixels = batch.pixels.data() + (mine.begin - batch.first_picture) * batch.picture_bytes;
-    maker_->forward(pixels, mine.size(), saved.made, features + bounds_[static_cast<size_t>(group ? group->rank() : 0)]);
-  }
-  if (group) group->all_gather(features, std::span<const int64_t>(bounds_));
-  return features;
+T* ImageFeatures<T>::own(const comm::Comm* group, Saved& saved) const {
+  return saved.features.get() + bounds_[static_cast<size_t>(group ? group->rank() : 0)];
 }
 
 template <class T>
-void ImageFeatures<T>::backward(comm::Comm* group, const MicroBatch& batch, const RowPlan* plan, const T* gradient,
-                                Saved& saved) {
-  if (!trained_) return;
+void ImageFeatures<T>::make(const comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  saved.moving.wait();
   deal(group, batch);
-  T* dfeatures = dfeatures_.need(bounds_.back());
-  std::fill_n(dfeatures, bounds_.back(), T(0));
-  for (size_t i = 0; plan && i < plan->features().size(); ++i)
-    std::copy_n(gradient + plan->feature_rows()[i] * hidden_, hidden_, dfeatures + plan->features()[i] * hidden_);
-  if (group) group->reduce_scatter(dfeatures, std::span<const int64_t>(bounds_));
-  if (maker_)
-    maker_->backward(pictures(group, batch).size(), dfeatures + bounds_[static_cast<size_t>(group ? group->rank() : 0)],
-                     saved.made);
+  saved.features.need(bounds_.back());
+  if (!maker_) return;
+  const comm::Range mine = pictures(group, batch);
+  if (mine.begin < batch.first_picture || mine.end > batch.first_picture + batch.pictures())
+    throw std::logic_error("model: the pictures of a micro-batch are not where the tower runs");
+  const uint8_t* pixels = batch.pixels.data() + (mine.begin - batch.first_picture) * batch.picture_bytes;
+  maker_->forward(pixels, mine.size(), saved.made, own(group, saved));
+}
+
+template <class T>
+void ImageFeatures<T>::begin_send(comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  if (!group) return;
+  deal(group, batch);
+  saved.moving = group->begin_all_gather(saved.features.get(), std::span<const int64_t>(bounds_));
+}
+
+template <class T>
+const T* ImageFeatures<T>::forward(comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  make(group, batch, saved);
+  begin_send(group, batch, saved);
+  saved.moving.wait();
+  return saved.features.get();
+}
+
+// Features are not needed any more where their gradients come.
+template <class T>
+T* ImageFeatures<T>::no_gradients(const comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  saved.moving.wait();
+  deal(group, batch);
+  std::fill_n(saved.features.get(), bounds_.back(), T(0));
+  return saved.features.get();
+}
+
+template <class T>
+void ImageFeatures<T>::begin_sum(comm::Comm* group, Saved& saved) {
+  if (group) saved.moving = group->begin_reduce_scatter(saved.features.get(), std::span<const int64_t>(bounds_));
+}
+
+template <class T>
+void ImageFeatures<T>::backward(comm::Comm* group, const MicroBatch& batch, const RowPlan& plan, const T* gradient, Saved& saved) {
+  if (!trained_) return;
+  T* dfeatures = no_gradients(group, batch, saved);
+  for (size_t i = 0; i < plan.features().size(); ++i)
+    std::copy_n(gradient + plan.feature_rows()[i] * hidden_, hidden_, dfeatures + plan.features()[i] * hidden_);
+  begin_sum(group, saved);
+  if (maker_) backward_made(group, batch, saved);
+}
+
+template <class T>
+void ImageFeatures<T>::take(comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  if (!trained_) return;
+  no_gradients(group, batch, saved);
+  begin_sum(group, saved);
+  saved.moving.wait();
+}
+
+template <class T>
+void ImageFeatures<T>::backward_made(const comm::Comm* group, const MicroBatch& batch, Saved& saved) {
+  if (!trained_) return;
+  saved.moving.wait();
+  deal(group, batch);
+  maker_->backward(pictures(group, batch).size(), own(group, saved), saved.made);
 }
 
 template class ImageFeatures<float>;

@@ -5,6 +5,9 @@
 // first stage, or to ranks of its own, which follow the others in the group and may share a picture's work by tensor
 // parallelism. Then all have the features of all. In backward each has gradients of the features at its own rows; their sum
 // goes back to the rank that made the feature. A micro-batch without pictures makes the same calls with nothing in them.
+//
+// Ranks that do both call forward and backward; makers that are apart call the two halves of each, so that they can make
+// features before others ask for them.
 #pragma once
 
 #include <optional>
@@ -26,7 +29,8 @@ class ImageFeatures {
  public:
   struct Saved {
     typename PictureFeatures<T>::Saved made;
-    tensor::Buffer<T> features;
+    tensor::Buffer<T> features;  // and in backward their gradients
+    comm::Pending moving;        // what uses the buffer
   };
   // `context` is that of a maker; `makes`: this rank is one.
   ImageFeatures(const Context<T>& context, const Makers& makers, bool makes, const VlmConfig& config, bool recompute);
@@ -34,12 +38,20 @@ class ImageFeatures {
   // Features [images * positions_per_image, hidden of the decoder], valid until the next forward into `saved`. group is null
   // where this rank is alone.
   const T* forward(comm::Comm* group, const MicroBatch& batch, Saved& saved);
-  // gradient [held rows, hidden] of the decoder's input, and where its features came from; null on ranks without such rows.
-  void backward(comm::Comm* group, const MicroBatch& batch, const RowPlan* plan, const T* gradient, Saved& saved);
+  void make(const comm::Comm* group, const MicroBatch& batch, Saved& saved);
+  void begin_send(comm::Comm* group, const MicroBatch& batch, Saved& saved);
+  // gradient [held rows, hidden] of the decoder's input, and where its features came from. On a rank that makes none it returns
+  // before the others have taken them.
+  void backward(comm::Comm* group, const MicroBatch& batch, const RowPlan& plan, const T* gradient, Saved& saved);
+  void take(comm::Comm* group, const MicroBatch& batch, Saved& saved);
+  void backward_made(const comm::Comm* group, const MicroBatch& batch, Saved& saved);
 
  private:
   comm::Range pictures(const comm::Comm* group, const MicroBatch& batch) const;
   void deal(const comm::Comm* group, const MicroBatch& batch);
+  T* own(const comm::Comm* group, Saved& saved) const;
+  T* no_gradients(const comm::Comm* group, const MicroBatch& batch, Saved& saved);
+  void begin_sum(comm::Comm* group, Saved& saved);
 
   Makers makers_;
   FeatureShape shape_;
@@ -47,7 +59,6 @@ class ImageFeatures {
   std::optional<PictureFeatures<T>> maker_;
   bool trained_;
   std::vector<int64_t> bounds_;  // in elements, of the features that each rank of the group makes
-  tensor::Buffer<T> dfeatures_;
 };
 
 extern template class ImageFeatures<float>;

@@ -195,7 +195,7 @@ void Stage<T>::backward(int chunk, int slot, const MicroBatch& batch, double sca
   }
   if (!piece.what.embeds) return;
   s.embedding->backward(room.plan, gradient);
-  s.images->backward(s.pictures, batch, &room.plan, gradient, room.images);
+  s.images->backward(s.pictures, batch, room.plan, gradient, room.images);
 }
 
 template class Stage<float>;

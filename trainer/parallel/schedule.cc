@@ -65,6 +65,46 @@ Schedule generate(ScheduleKind kind, int pp, int virtual_stages, int micro_batch
   return schedule;
 }
 
+std::vector<EncoderAction> encoder_actions(const std::vector<Pass>& first_stage) {
+  using What = EncoderAction::What;
+  std::vector<Pass> passes;  // of the chunk that begins the model
+  std::vector<int> forward;  // micro-batches in their order
+  for (const Pass& pass : first_stage) {
+    if (pass.chunk != 0) continue;
+    passes.push_back(pass);
+    if (pass.direction == Pass::Direction::forward) forward.push_back(pass.micro_batch);
+  }
+  std::vector<EncoderAction> actions;
+  std::vector<int> slots;  // the micro-batch that each holds, or -1
+  const auto slot_of = [&](int held) { return std::ranges::find(slots, held) - slots.begin(); };
+  const auto add = [&](What what, int micro_batch) {
+    actions.push_back({what, micro_batch, static_cast<int>(slot_of(micro_batch))});
+  };
+  size_t made = 0, sent = 0, seen = 0;  // forward passes
+  const auto make = [&] {
+    if (made == forward.size()) return;
+    const auto free = static_cast<size_t>(slot_of(-1));
+    if (free == slots.size()) slots.push_back(-1);
+    slots[free] = forward[made];
+    add(What::make, forward[made++]);
+  };
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const int micro_batch = passes[i].micro_batch;
+    if (passes[i].direction == Pass::Direction::forward) {
+      if (made == 0) make();
+      if (sent == seen++) add(What::send, forward[sent++]);
+      make();
+      continue;
+    }
+    add(What::take, micro_batch);
+    // What the first stage does next waits for no gradient.
+    if (i + 1 < passes.size() && passes[i + 1].direction == Pass::Direction::forward) add(What::send, forward[sent++]);
+    add(What::backward, micro_batch);
+    slots[static_cast<size_t>(slot_of(micro_batch))] = -1;
+  }
+  return actions;
+}
+
 Simulation simulate(const Schedule& schedule, double forward_time, double backward_time) {
   const int pp = static_cast<int>(schedule.size());
   int chunks = 0, micro_batches = 0;

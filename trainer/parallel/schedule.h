@@ -31,6 +31,17 @@ enum class ScheduleKind : uint8_t { gpipe, one_f_one_b, interleaved };
 // one_f_one_b needs virtual_stages == 1: throws a usage Error else.
 Schedule generate(ScheduleKind kind, int pp, int virtual_stages, int micro_batches);
 
+// The order of an encoder on ranks of its own, for the chunk that begins the model: it is one micro-batch ahead, so that features
+// are made while the first stage works on those before them. Each is done for every replica of the decoder in turn; `send` and
+// `take` talk to the first stage, and come in the order of its passes.
+struct EncoderAction {
+  enum class What : uint8_t { make, send, take, backward };  // features; to the first stage; their gradients from it
+  What what = What::make;
+  int micro_batch = 0;
+  int slot = 0;  // where what backward needs is kept from make to backward
+};
+std::vector<EncoderAction> encoder_actions(const std::vector<Pass>& first_stage);
+
 struct Simulation {
   std::string deadlock;             // empty, or which stages wait for what
   double time = 0;                  // of the whole step

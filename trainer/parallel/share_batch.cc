@@ -31,6 +31,21 @@ void deal_pixels(comm::Comm& tower, model::MicroBatch& batch) {
   batch.first_picture = own.begin;
 }
 
+// From the first rank of the decoder's replica to all of the encoder.
+void send_pictures(const Mesh& mesh, comm::Comm& bridge, model::MicroBatch& batch) {
+  const std::array<int64_t, 2> sizes{batch.images, batch.picture_bytes};
+  const int encoders = mesh.encoder.world_size(), first = bridge.size() - encoders;
+  std::vector<comm::Pending> sends;
+  for (int e = 0; e < encoders; ++e) {
+    const comm::Range part = comm::part_of(batch.images, mesh.encoder.coordinates(e).dp, mesh.encoder.dp);
+    sends.push_back(bridge.begin_send(first + e, reinterpret_cast<const uint8_t*>(sizes.data()), sizeof sizes, 0));
+    sends.push_back(bridge.begin_send(first + e, batch.pixels.data() + part.begin * batch.picture_bytes,
+                                      part.size() * batch.picture_bytes, 1));
+  }
+  for (comm::Pending& send : sends) send.wait();
+  batch.pixels.clear();
+}
+
 // The same to all.
 void copy_pixels(comm::Comm& tower, model::MicroBatch& batch) {
   batch.pixels.resize(static_cast<size_t>(batch.images * batch.picture_bytes));
@@ -41,7 +56,8 @@ void copy_pixels(comm::Comm& tower, model::MicroBatch& batch) {
 
 void share_batch(const Mesh& mesh, model::MicroBatch& batch, Pixels pixels) {
   comm::Comm& replica = *mesh.replica;
-  if (replica.size() == 1) return;
+  comm::Comm* const bridge = mesh.bridge();
+  if (replica.size() == 1 && !bridge) return;
   std::array<int64_t, 6> sizes{};
   if (replica.rank() == 0)
     sizes = {static_cast<int64_t>(batch.starts.size()),
@@ -66,7 +82,20 @@ void share_batch(const Mesh& mesh, model::MicroBatch& batch, Pixels pixels) {
                                      begin_broadcast(replica, batch.image_rows), begin_broadcast(replica, batch.label_rows),
                                      begin_broadcast(replica, batch.labels)};
   if (mesh.encoder_share) (pixels == Pixels::dealt ? deal_pixels : copy_pixels)(*mesh.encoder_share, batch);
+  if (bridge && mesh.reads()) send_pictures(mesh, *bridge, batch);
   for (comm::Pending& part : parts) part.wait();
+}
+
+void receive_pictures(const Mesh& mesh, int replica, model::MicroBatch& batch) {
+  comm::Comm& bridge = *mesh.bridges[static_cast<size_t>(replica)];
+  std::array<int64_t, 2> sizes{};
+  bridge.begin_receive(0, reinterpret_cast<uint8_t*>(sizes.data()), sizeof sizes, 0).wait();
+  batch.images = sizes[0];
+  batch.picture_bytes = sizes[1];
+  const comm::Range own = comm::part_of(batch.images, mesh.at.dp, mesh.layout.dp);
+  batch.first_picture = own.begin;
+  batch.pixels.resize(static_cast<size_t>(own.size() * batch.picture_bytes));
+  bridge.begin_receive(0, batch.pixels.data(), own.size() * batch.picture_bytes, 1).wait();
 }
 
 }  // namespace mm::parallel

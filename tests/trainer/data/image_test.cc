@@ -30,7 +30,7 @@ TEST(Image, PngComesBackAsItWasWritten) {
   }
 }
 
-TEST(Image, PngAlphaLiesOnWhiteAndSixteenBitsAreScaled) {
+TEST(Image, Case13PngAlphaLiesOnWhiteAndSixteenBitsAreScaled) {
   const Image alpha = decode_image(make_png({2, 1, 8, PNG_COLOR_TYPE_RGBA}, {200, 0, 0, 0, 100, 200, 0, 128}));
   EXPECT_EQ(pixel(alpha, 0, 0), (std::vector{255, 255, 255}));
   EXPECT_EQ(pixel(alpha, 1, 0), (std::vector{177, 227, 127}));
@@ -50,7 +50,7 @@ TEST(Image, InterlacedPngIsTheSamePicture) {
   EXPECT_EQ(decode_image(make_png({37, 23, 8, PNG_COLOR_TYPE_RGB, true}, image.rgb)).rgb, image.rgb);
 }
 
-TEST(Image, JpegIsCloseAndTurnedAsExifSays) {
+TEST(Image, Case13JpegIsCloseAndTurnedAsExifSays) {
   // Four quarters: red, green / blue, white.
   Image image = plain(64, 32, 255, 255, 255);
   for (int y = 0; y < 32; ++y)
@@ -74,6 +74,25 @@ TEST(Image, JpegIsCloseAndTurnedAsExifSays) {
   }
 }
 
+TEST(Image, Case13InkAndGrayAndNarrowPictures) {
+  // Ink is stored inverted: 255 is none. White, cyan, half black; then gray.
+  const auto ink = [](std::vector<uint8_t> quad) {
+    std::vector<uint8_t> all;
+    for (int i = 0; i < 256; ++i) all.insert(all.end(), quad.begin(), quad.end());
+    return pixel(decode_image(make_jpeg_of(16, 16, 4, all, 100)), 8, 8);
+  };
+  EXPECT_EQ(ink({255, 255, 255, 255}), (std::vector{255, 255, 255}));
+  EXPECT_EQ(ink({0, 255, 255, 255}), (std::vector{0, 255, 255}));
+  EXPECT_EQ(ink({255, 255, 255, 128}), (std::vector{128, 128, 128}));
+  EXPECT_EQ(pixel(decode_image(make_jpeg_of(16, 16, 1, std::vector<uint8_t>(256, 77), 100)), 3, 3), (std::vector{77, 77, 77}));
+  for (const std::string& file : {encode_png(gradient(1, 50)), make_jpeg(gradient(1, 50), 90), make_webp(gradient(1, 50), 255)}) {
+    const Image narrow = decode_image(file);
+    EXPECT_EQ(narrow.width, 1);
+    EXPECT_EQ(narrow.height, 50);
+  }
+  EXPECT_EQ(decode_image(make_jpeg(gradient(1, 50), 90, 6)).width, 50);
+}
+
 TEST(Image, WebpAndGif) {
   const Image image = gradient(20, 10);
   EXPECT_EQ(decode_image(make_webp(image, 255)).rgb, image.rgb);
@@ -82,7 +101,7 @@ TEST(Image, WebpAndGif) {
   EXPECT_EQ(gif.rgb, (std::vector<uint8_t>{255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255}));
 }
 
-TEST(Image, EveryCutIsRefusedWithAReason) {
+TEST(Image, Case13EveryCutIsRefusedWithAReason) {
   const Image image = gradient(40, 30);
   const std::string files[] = {encode_png(image), make_jpeg(image, 90), make_webp(image, 255), small_gif()};
   for (const std::string& file : files) {

@@ -65,10 +65,15 @@ TEST(Sequence, MarksStandForImages) {
   EXPECT_EQ(json_sequence(R"({"text": "x"})", 0, two_positions).ids, (Ids{1, 4 + 'x', 2}));
   EXPECT_NE(refusal([] { json_sequence(R"({"text": "<image>"})", 2, two_positions); }).find("1 images are named, 2 are there"),
             std::string::npos);
-  // Images in the part that would be cut are not cut: the sample is refused.
+}
+
+// Where the limit falls into an image, or before it, the sample is refused; where it falls behind, the text is cut.
+TEST(Sequence, Case06AnImageIsNeverCut) {
   SequenceRule rule = two_positions;
+  const auto sample = [&] { return json_sequence(R"({"text": "ab<image>cd"})", 1, rule); };
+  for (rule.max_length = 3; rule.max_length <= 5; ++rule.max_length) EXPECT_NE(refusal([&] { sample(); }), "") << rule.max_length;
   rule.max_length = 6;
-  EXPECT_NE(refusal([&] { json_sequence(R"({"text": "abcd<image>"})", 1, rule); }), "");
+  EXPECT_EQ(sample().ids, (Ids{1, 4 + 'a', 4 + 'b', image, image, 2}));
 }
 
 TEST(Sequence, OnlyTheAssistantIsTrained) {

@@ -84,6 +84,10 @@ std::string make_png(const PngSpec& spec, const std::vector<uint8_t>& rows) {
 }
 
 std::string make_jpeg(const Image& image, int quality, int orientation) {
+  return make_jpeg_of(image.width, image.height, 3, image.rgb, quality, orientation);
+}
+
+std::string make_jpeg_of(int width, int height, int channels, const std::vector<uint8_t>& values, int quality, int orientation) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
   info.err = jpeg_std_error(&errors);
@@ -91,10 +95,10 @@ std::string make_jpeg(const Image& image, int quality, int orientation) {
   unsigned char* memory = nullptr;
   unsigned long size = 0;
   jpeg_mem_dest(&info, &memory, &size);
-  info.image_width = static_cast<JDIMENSION>(image.width);
-  info.image_height = static_cast<JDIMENSION>(image.height);
-  info.input_components = 3;
-  info.in_color_space = JCS_RGB;
+  info.image_width = static_cast<JDIMENSION>(width);
+  info.image_height = static_cast<JDIMENSION>(height);
+  info.input_components = channels;
+  info.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
   jpeg_set_quality(&info, quality, TRUE);
   jpeg_start_compress(&info, TRUE);
@@ -105,8 +109,7 @@ std::string make_jpeg(const Image& image, int quality, int orientation) {
     jpeg_write_marker(&info, JPEG_APP0 + 1, reinterpret_cast<const JOCTET*>(exif.data()), static_cast<unsigned>(exif.size()));
   }
   while (info.next_scanline < info.image_height) {
-    JSAMPROW row =
-        const_cast<JSAMPROW>(&image.rgb[static_cast<size_t>(info.next_scanline) * static_cast<size_t>(image.width) * 3]);
+    JSAMPROW row = const_cast<JSAMPROW>(&values[info.next_scanline * static_cast<size_t>(width * channels)]);
     jpeg_write_scanlines(&info, &row, 1);
   }
   jpeg_finish_compress(&info);

@@ -40,6 +40,8 @@ struct PngSpec {
 };
 std::string make_png(const PngSpec& spec, const std::vector<uint8_t>& rows);
 std::string make_jpeg(const Image& image, int quality, int orientation = 1);
+// Of 1 (gray), 3 or 4 (ink, inverted) channels.
+std::string make_jpeg_of(int width, int height, int channels, const std::vector<uint8_t>& values, int quality, int orientation = 1);
 std::string make_webp(const Image& image, uint8_t alpha);
 // 2 x 2: red, green / blue, transparent.
 std::string small_gif();

@@ -187,7 +187,7 @@ Result run(const model::DualTowerConfig& config, const Case& c) {
   return result;
 }
 
-TEST(Pairs, LossSpansTheGlobalBatchInEveryLayout) {
+TEST(Pairs, Case10LossSpansTheGlobalBatchInEveryLayout) {
   for (bool sigmoid : {false, true}) {
     const model::DualTowerConfig config = config_of(sigmoid);
     const Result one = run(config, {});

@@ -145,7 +145,7 @@ class Harness {
   Result run() {
     const Layout layout = decoder(), tower = encoder();
     std::vector<std::unique_ptr<comm::Comm>> comms =
-        comm::thread_comms(layout.world_size() + (case_.encoder_tp > 0 ? tower.world_size() : 0));
+        comm::thread_comms(layout.world_size() + tower.world_size());
     std::vector<Rank> ranks(comms.size());
     std::vector<std::thread> threads;
     for (size_t r = 0; r < comms.size(); ++r)
@@ -184,13 +184,7 @@ class Harness {
   }
 
   void play(comm::Comm& world, Rank& rank) {
-    const int decoders = decoder().world_size();
-    const bool encodes = world.rank() >= decoders;
-    std::unique_ptr<comm::Comm> kind = world.split(encodes ? 1 : 0, "kind");
-    parallel::Mesh mesh = parallel::make_mesh(*kind, encodes ? encoder() : decoder());
-    std::vector<std::unique_ptr<comm::Comm>> bridges;
-    for (int d = 0; case_.encoder_tp > 0 && d < case_.dp; ++d)
-      bridges.push_back(world.split(encodes || (mesh.at.dp == d && mesh.at.pp == 0) ? 0 : -1, "bridge" + std::to_string(d)));
+    parallel::Mesh mesh = parallel::make_mesh(world, decoder(), encoder());
     std::vector<model::ParamSpec> specs = model::param_specs(config_);
     model::freeze(specs, case_.frozen);
     model::Makers makers;
@@ -199,11 +193,10 @@ class Harness {
       for (const model::ParamSpec& spec : specs)
         makers.trained |= spec.trained() && (spec.unit == "projector" || spec.unit.starts_with("vision."));
     }
-    if (encodes)
-      encode(world, mesh, bridges, specs, makers, rank);
+    if (mesh.encodes)
+      encode(world, mesh, specs, makers, rank);
     else
-      decode(world, mesh, bridges.empty() ? mesh.encoder_share.get() : bridges[static_cast<size_t>(mesh.at.dp)].get(), specs,
-             makers, rank);
+      decode(world, mesh, mesh.bridge() ? mesh.bridge() : mesh.encoder_share.get(), specs, makers, rank);
   }
 
   void decode(comm::Comm& world, parallel::Mesh& mesh, comm::Comm* pictures, const std::vector<model::ParamSpec>& specs,
@@ -227,8 +220,8 @@ class Harness {
     collect(params, mesh);
   }
 
-  void encode(comm::Comm& world, parallel::Mesh& mesh, const std::vector<std::unique_ptr<comm::Comm>>& bridges,
-              const std::vector<model::ParamSpec>& specs, const model::Makers& makers, Rank& rank) {
+  void encode(comm::Comm& world, parallel::Mesh& mesh, const std::vector<model::ParamSpec>& specs, const model::Makers& makers,
+              Rank& rank) {
     model::Placement placement;
     placement.tp = case_.encoder_tp;
     placement.tp_rank = mesh.at.tp;
@@ -240,7 +233,7 @@ class Harness {
     params.set_hooks(&rank.recorder);
     tensor::ThreadPool pool(1);
     std::vector<comm::Comm*> groups;
-    for (const auto& bridge : bridges) groups.push_back(bridge.get());
+    for (const auto& bridge : mesh.bridges) groups.push_back(bridge.get());
     model::EncoderStage<double> stage(config_, makers, params, pool, mesh.tp.get(), groups, case_.recompute);
     std::vector<std::vector<model::MicroBatch>> batches;
     for (int d = 0; d < case_.dp; ++d) batches.push_back(batches_of(d));
@@ -249,9 +242,15 @@ class Harness {
     for (int step = 0; step < 2; ++step) {
       params.zero_gradients();
       for (int b = 0; b < count; ++b)
-        for (int d = 0; d < case_.dp; ++d) stage.forward(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+        for (int d = 0; d < case_.dp; ++d) {
+          stage.make(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+          stage.send(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+        }
       for (int b = 0; b < count; ++b)
-        for (int d = 0; d < case_.dp; ++d) stage.backward(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+        for (int d = 0; d < case_.dp; ++d) {
+          stage.take(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+          stage.backward(d, b, batches[static_cast<size_t>(d)][static_cast<size_t>(b)]);
+        }
     }
     rank.trace = world.take_trace();
     collect(params, mesh);

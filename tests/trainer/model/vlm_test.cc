@@ -49,7 +49,7 @@ TEST_P(Small, GradientsAreDifferencesInEveryParameter) {
 }
 
 // Each sequence alone and all in one micro-batch: the same sum, the same gradients; so nothing leaks between sequences.
-TEST_P(Small, PackedSequencesDoNotSeeEachOther) {
+TEST_P(Small, Case05PackedSequencesDoNotSeeEachOther) {
   TestModel<double> together(test::config_of(small_config(GetParam()))), apart(together.config);
   const std::vector<data::Sample> batch = mixed_batch();
   const double sum = together.vlm.forward(batch);

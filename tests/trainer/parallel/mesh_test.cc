@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "common/error.h"
@@ -59,9 +60,44 @@ TEST(Mesh, GroupsAreTheirDefinition) {
   }
 }
 
+// Each grid has groups of its own; the bridges are between them.
+TEST(Mesh, AnEncoderOnItsOwnRanksIsAGridOfItsOwn) {
+  for (const auto& [decoder, encoder] : {std::pair{Layout{2, 1, 2, 1}, Layout{2, 1, 2}}, {{1, 2, 1, 2}, {1, 1, 3}}, {{1, 1, 3, 1}, {2, 1, 1}}}) {
+    const Layout d = decoder, e = encoder;
+    comm::on_threads(d.world_size() + e.world_size(), [&](comm::Comm& world) {
+      const Mesh mesh = make_mesh(world, d, e);
+      const int decoders = d.world_size(), rank = world.rank();
+      EXPECT_EQ(mesh.encodes, rank >= decoders);
+      const int first = mesh.encodes ? decoders : 0;
+      EXPECT_EQ(first + mesh.layout.rank(mesh.at), rank);
+      std::vector<int> data, stage;
+      for (int r = 0; r < mesh.layout.world_size(); ++r) {
+        const Coordinates c = mesh.layout.coordinates(r);
+        if (c.pp == mesh.at.pp) stage.push_back(first + r);
+        if (c.pp == mesh.at.pp && c.tp == mesh.at.tp) data.push_back(first + r);
+      }
+      EXPECT_EQ(members(mesh.data), data);
+      EXPECT_EQ(members(mesh.stage), stage);
+      EXPECT_EQ(mesh.encoder_share, nullptr);
+      EXPECT_EQ(mesh.reads(), !mesh.encodes && mesh.at.tp + mesh.at.cp + mesh.at.pp == 0);
+      ASSERT_EQ(mesh.bridges.size(), static_cast<size_t>(d.dp));
+      for (int replica = 0; replica < d.dp; ++replica) {
+        std::vector<int> bridge;
+        for (int r = 0; r < decoders; ++r)
+          if (d.coordinates(r).pp == 0 && d.coordinates(r).dp == replica) bridge.push_back(r);
+        for (int r = 0; r < e.world_size(); ++r) bridge.push_back(decoders + r);
+        if (std::ranges::find(bridge, rank) == bridge.end()) bridge.clear();
+        EXPECT_EQ(members(mesh.bridges[static_cast<size_t>(replica)]), bridge) << "rank " << rank << " replica " << replica;
+      }
+      EXPECT_EQ(mesh.bridge(), mesh.encodes || mesh.at.pp > 0 ? nullptr : mesh.bridges[static_cast<size_t>(mesh.at.dp)].get());
+    });
+  }
+}
+
 TEST(Mesh, RefusesAnotherNumberOfRanks) {
   const std::unique_ptr<comm::Comm> alone = comm::self_comm();
   EXPECT_THROW(make_mesh(*alone, Layout{2, 1, 1, 1}), Error);
+  EXPECT_THROW(make_mesh(*alone, Layout{}, Layout{}), Error);
 }
 
 }  // namespace

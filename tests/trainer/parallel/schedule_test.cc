@@ -107,5 +107,47 @@ TEST(Schedule, OneChunkForOneForwardOneBackward) {
   EXPECT_THROW(generate(ScheduleKind::one_f_one_b, 2, 2, 4), Error);
 }
 
+// An encoder on ranks of its own talks to the first stage in the order of its passes, has features made before they are asked for,
+// and keeps each micro-batch in a slot of its own, one more than the first stage has under way.
+TEST(Schedule, AnEncoderIsOneMicroBatchAhead) {
+  using What = EncoderAction::What;
+  for_all([](ScheduleKind kind, int pp, int chunks, int m) {
+    const std::vector<Pass> first = generate(kind, pp, chunks, m).front();
+    std::vector<std::pair<bool, int>> passes, talks;  // backward, micro-batch
+    for (const Pass& pass : first)
+      if (pass.chunk == 0) passes.emplace_back(pass.direction == Direction::backward, pass.micro_batch);
+    std::map<int, int> held;  // slot to micro-batch
+    std::set<int> made, ended;
+    size_t most = 0, stage_most = 0, sent = 0, taken = 0;
+    for (const EncoderAction& action : encoder_actions(first)) {
+      if (action.what == What::make) {
+        EXPECT_TRUE(held.emplace(action.slot, action.micro_batch).second) << "slot " << action.slot << " is in use";
+        made.insert(action.micro_batch);
+      } else {
+        EXPECT_EQ(held[action.slot], action.micro_batch);
+      }
+      most = std::max(most, held.size());
+      if (action.what == What::send) {
+        talks.emplace_back(false, action.micro_batch);
+        EXPECT_TRUE(made.contains(action.micro_batch));
+        stage_most = std::max(stage_most, ++sent - taken);
+      }
+      if (action.what == What::take) {
+        talks.emplace_back(true, action.micro_batch);
+        EXPECT_TRUE(m == static_cast<int>(sent) || made.size() > sent) << "nothing is ready while the stage waits";
+        ++taken;
+      }
+      if (action.what == What::backward) {
+        EXPECT_EQ(talks.back().first || talks[talks.size() - 2].first, true);
+        ended.insert(action.micro_batch);
+        held.erase(action.slot);
+      }
+    }
+    EXPECT_EQ(talks, passes);
+    EXPECT_EQ(ended.size(), static_cast<size_t>(m));
+    EXPECT_LE(most, std::min(stage_most + 1, static_cast<size_t>(m)));
+  });
+}
+
 }  // namespace
 }  // namespace mm::parallel

@@ -60,5 +60,40 @@ TEST(ShareBatch, AllRanksHaveItAndTheTowersRanksTheirPictures) {
   }
 }
 
+// Of every replica's batches the encoder's ranks have their pictures; the decoder's have none.
+TEST(ShareBatch, AnEncoderOnItsOwnRanksHasThePicturesOfAllReplicas) {
+  const std::pair<int64_t, int64_t> sizes[] = {{900, 7}, {40, 0}, {0, 0}, {1, 1}, {333, 3}};
+  for (const auto& [layout, tower] : {std::pair{Layout{1, 1, 1, 1}, Layout{1, 1, 1}}, {{2, 1, 2, 1}, {2, 1, 2}}, {{1, 2, 1, 2}, {1, 1, 3}}}) {
+    const Layout decoder = layout, encoder = tower;
+    std::vector<std::vector<comm::Traced>> traces(static_cast<size_t>(decoder.world_size() + encoder.world_size()));
+    comm::on_threads(static_cast<int>(traces.size()), [&](comm::Comm& world) {
+      const Mesh mesh = make_mesh(world, decoder, encoder);
+      world.start_trace();
+      std::vector<model::MicroBatch> batches(static_cast<size_t>(decoder.dp));
+      for (const auto& [rows, images] : sizes)
+        for (int d = 0; d < decoder.dp; ++d) {
+          if (!mesh.encodes && mesh.at.dp != d) continue;
+          const model::MicroBatch whole = batch_of(d, rows, images);
+          model::MicroBatch& batch = batches[static_cast<size_t>(d)];
+          if (mesh.reads()) batch = whole;
+          mesh.encodes ? receive_pictures(mesh, d, batch) : share_batch(mesh, batch);
+          EXPECT_EQ(batch.images, whole.images);
+          if (!mesh.encodes) {
+            EXPECT_EQ(batch.ids, whole.ids);
+            EXPECT_EQ(batch.image_rows, whole.image_rows);
+            EXPECT_TRUE(batch.pixels.empty());
+            continue;
+          }
+          const comm::Range own = comm::part_of(images, mesh.at.dp, encoder.dp);
+          EXPECT_EQ(batch.pictures(), own.size());
+          EXPECT_EQ(batch.first_picture, own.begin);
+          EXPECT_TRUE(std::equal(batch.pixels.begin(), batch.pixels.end(), whole.pixels.begin() + own.begin * whole.picture_bytes));
+        }
+      traces[static_cast<size_t>(world.rank())] = world.take_trace();
+    });
+    EXPECT_EQ(comm::first_difference(traces), "");
+  }
+}
+
 }  // namespace
 }  // namespace mm::parallel

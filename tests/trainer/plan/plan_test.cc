@@ -105,6 +105,31 @@ TEST_F(ModelFolder, ParametersAreThoseOfTheTrainersRanks) {
   }
 }
 
+TEST_F(ModelFolder, ParametersOfAnEncoderOnItsOwnRanksAreThoseOfTheTrainersRanks) {
+  for (const std::string& preset : fixture::presets()) {
+    write(preset);
+    const plan::Model m = plan::read_model(folder_);
+    loop::Setup setup;
+    setup.config = model::load_config(folder_);
+    setup.specs = model::param_specs(setup.config);
+    for (const int tp : {1, 2, 3, 4})
+      for (const int dp : {1, 3}) {
+        plan::Parallelism p;
+        p.mesh = setup.layout = {2, 1, 2, 1};
+        p.encoder_tp = tp;
+        p.encoder_dp = dp;
+        setup.encoder = {.tp = tp, .dp = dp};
+        for (const bool encodes : {false, true}) {
+          setup.encodes = encodes;
+          const model::ParamStore<float> store(setup.specs, placement(setup));
+          for (const plan::Group group : {plan::Group::data, plan::Group::stage})
+            EXPECT_EQ(planned(m, p, encodes ? 1 : 0, group), trained_on(store, encodes ? setup.encoder : setup.layout, group))
+                << preset << " tp " << tp << " dp " << dp << " " << plan::name(group) << (encodes ? " encoder" : " decoder");
+        }
+      }
+  }
+}
+
 TEST_F(ModelFolder, ParametersOfTwoTowersAreThoseOfTheTrainersRanks) {
   for (const bool sigmoid : {false, true}) {
     std::string config = fixture::config_json("pairs");
@@ -160,6 +185,13 @@ TEST(Schedules, BubbleAndPassesInFlightAreThoseOfTheSimulator) {
             EXPECT_GE(plan.bubble, simulation.bubble - 1e-3) << where;
             EXPECT_LE(plan.bubble, simulation.bubble + 0.1) << where;
           }
+          int slots = 0;
+          for (const parallel::EncoderAction& action : encoder_actions(generate(kind, pp, chunks, n).front()))
+            slots = std::max(slots, action.slot + 1);
+          EXPECT_LE(slots, plan::passes_in_flight(p, n, pp)) << where;
+          if (n % pp == 0 || chunks == 1) {
+            EXPECT_EQ(slots, plan::passes_in_flight(p, n, pp)) << where;
+          }
           for (int stage = 0; stage < pp; ++stage) {
             const int most = simulation.most_in_flight[static_cast<size_t>(stage)], planned = plan.stages[static_cast<size_t>(stage)].in_flight;
             EXPECT_GE(planned, most) << where << " stage " << stage;
@@ -172,11 +204,15 @@ TEST(Schedules, BubbleAndPassesInFlightAreThoseOfTheSimulator) {
 
 class PlannedJob : public ModelFolder {
  protected:
-  PlanReport report(int ranks, std::vector<std::string> assignments, double gpu_memory = 0) {
+  TrainOptions options_of(std::vector<std::string> assignments) {
     write_file_durably(folder_ + "/job.toml", "[model]\npath = \"" + folder_ + "\"\n[data]\nshards = \"none/*.tar\"\nglobal_batch = 256\n");
     TrainOptions options;
     options.job_file = folder_ + "/job.toml";
     options.assignments = std::move(assignments);
+    return options;
+  }
+  PlanReport report(int ranks, std::vector<std::string> assignments, double gpu_memory = 0) {
+    TrainOptions options = options_of(std::move(assignments));
     options.gpu_memory = gpu_memory;
     return make_report(options, ranks);
   }
@@ -223,7 +259,23 @@ TEST_F(PlannedJob, ThatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_NE(error(64, {"parallel.pp=16", "parallel.virtual=8"}).find("pp 16 x virtual 8 = 128 is above the model's 80 layers"), std::string::npos);
   EXPECT_NE(error(128, {"parallel.tp=128"}).find("tp 128 is above the model's 64 heads"), std::string::npos);
   EXPECT_NE(error(24, {"parallel.tp=5"}).find("not a multiple of tp 5"), std::string::npos);
+  EXPECT_NE(error(68, {"parallel.encoder.tp=4", "parallel.tp=3"}).find("64 tasks are not a multiple of tp 3"), std::string::npos);
+  EXPECT_NE(error(81, {"parallel.encoder.tp=17"}).find("the encoder's tp 17 is above the model's 16 heads of the tower"), std::string::npos);
   EXPECT_NE(error(8, {"data.global_batch=12"}).find("dp 8 (8 tasks) does not divide"), std::string::npos);
+}
+
+// A training is refused with the same words, before anything is opened.
+TEST_F(PlannedJob, ThatIsImpossibleIsNotBegun) {
+  write_file_durably(folder_ + "/config.json", large_);
+  TrainOptions options = options_of({"parallel.pp=128"});
+  try {
+    prepare(options, 0, 1024);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, exit_status::usage);
+    EXPECT_NE(std::string(e.what()).find("1024 ranks as tp 1 x cp 1 x dp 8 x pp 128: pp 128 is above the model's 80 layers"), std::string::npos)
+        << e.what();
+  }
 }
 
 }  // namespace
