@@ -49,11 +49,17 @@ void expand_element(std::string_view list, std::string_view element, std::vector
     if (close == std::string_view::npos) throw bad(list, "'[' without ']'");
     const std::vector<std::string> numbers = expand_range(list, element.substr(open + 1, close - open - 1));
     if (names.size() * numbers.size() > most_hosts) throw bad(list, "too many hosts");
-    std::vector<std::string> product;
-    for (const std::string& n : names)
-      for (const std::string& k : numbers) product.push_back(n + k);
-    names = std::move(product);
     element.remove_prefix(close + 1);
+    // Slurm counts the last brackets fastest, then the first, the second and so on.
+    std::vector<std::string> product;
+    if (element.find('[') == std::string_view::npos) {
+      for (const std::string& n : names)
+        for (const std::string& k : numbers) product.push_back(n + k);
+    } else {
+      for (const std::string& k : numbers)
+        for (const std::string& n : names) product.push_back(n + k);
+    }
+    names = std::move(product);
   }
   if (out.size() + names.size() > most_hosts) throw bad(list, "too many hosts");
   for (std::string& n : names) out.push_back(std::move(n));

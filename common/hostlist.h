@@ -8,7 +8,7 @@
 
 namespace mm {
 
-// In the order written; duplicates stay. Throws a usage Error that quotes the list. At most 65,536 names
+// In Slurm's order; duplicates stay. Text behind the last brackets, which Slurm refuses, is taken too. Throws a usage Error that quotes the list. At most 65,536 names
 // of 1,024 characters.
 std::vector<std::string> expand_hostlist(std::string_view list);
 // Neighbours that differ in a trailing number are folded: {"n1","n2","n4"} -> "n[1-2,4]". Order is kept.

@@ -37,6 +37,8 @@ Site load_site(const std::string& path) {
              {"placement.reserved_cores", &site.reserved_cores},
              {"placement.oversubscription", &site.oversubscription, 1, 1000},
              {"placement.rails", &site.rails},
+             {"placement.topology", &site.topology},
+             {"placement.nccl_topology", &site.nccl_topology},
              {"placement.speeds", &site.speeds},
              {"slurm.conf", &site.slurm_conf}});
   return site;

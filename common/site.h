@@ -36,6 +36,8 @@ struct Site {
   std::string reserved_cores;    // number of cores for the system, or a list of CPUs
   double oversubscription = 2;   // of every level of switches: bandwidth below over bandwidth above
   bool rails = false;            // NICs of the same number share switches, others meet a level above
+  std::string topology;          // hwloc XML for nodes that hwloc does not see rightly; %n is the node; empty: the machine itself
+  std::string nccl_topology;     // NCCL_TOPO_FILE XML that says where devices are
   std::vector<std::string> speeds;  // "NODES=FLOPS" or "NODES=FLOPS:BANDWIDTH", relative to the others
   // [slurm]
   std::string slurm_conf;  // path given to Slurm's commands as SLURM_CONF; empty: their default

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "common/error.h"
@@ -17,23 +18,48 @@ Job job_of(const Record& record) {
   job.parallel.tp = record.tp;
   job.parallel.pp = record.pp;
   job.parallel.cp = record.cp;
+  job.parallel.encoder_tp = record.encoder_tp;
+  job.parallel.encoder_dp = record.encoder_dp;
   job.recovery.spares = record.spares;
   return job;
 }
 
+// "verbose", alone or as an item of the list, is taken out: it is no key of a job.
+std::string take_verbose(const std::string& value, bool& verbose) {
+  constexpr std::string_view word = "verbose";
+  std::string rest;
+  for (size_t begin = 0; begin < value.size();) {
+    const size_t end = std::min(value.find(',', begin), value.size());
+    const std::string item = value.substr(begin, end - begin);
+    begin = end + 1;
+    if (item == word)
+      verbose = true;
+    else
+      rest += (rest.empty() ? "" : ",") + item;
+  }
+  return !verbose ? value : rest.empty() ? "auto" : rest;
+}
+
 }  // namespace
 
-std::optional<Request> read_request(const std::string& value) {
+std::optional<Request> read_request(const std::string& given) {
+  bool verbose = false;
+  const std::string value = take_verbose(given, verbose);
   const Spec spec = parse_spec(value);
   if (spec.kind == Spec::Kind::off) return {};
   Request out;
   out.job = spec.job;
   Record& r = out.record;
-  r.value = value;
+  r.value = given;
+  r.verbose = verbose;
   r.spec = spec.kind == Spec::Kind::file ? std::filesystem::absolute(value).lexically_normal().string() : value;
   r.tp = spec.job.parallel.tp;
   r.pp = spec.job.parallel.pp;
   r.cp = spec.job.parallel.cp;
+  if (const int ranks = encoder_ranks(spec.job); ranks > 0) {
+    r.encoder_tp = std::max(1, spec.job.parallel.encoder_tp);
+    r.encoder_dp = ranks / r.encoder_tp;
+  }
   r.spares = spec.job.recovery.spares;
   r.hang_timeout = hang_timeout_seconds(spec.job);
   r.requeue = spec.job.recovery.requeue != "off";
@@ -45,6 +71,7 @@ std::optional<Request> read_inherited_request(const Record& record) {
   std::optional<Request> out = read_request(record.spec);
   if (out) {
     out->record.value = record.value;
+    out->record.verbose = record.verbose;
     out->record.tasks = record.tasks;
   }
   return out;

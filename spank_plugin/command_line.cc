@@ -31,6 +31,17 @@ std::optional<int> exact_nodes(std::string_view text) {
   return least == count(text.substr(dash + 1)) ? least : std::nullopt;
 }
 
+// "verbose" and "quiet" alone bind nothing.
+bool chooses_binding(std::string_view value) {
+  while (!value.empty()) {
+    const size_t end = value.find_first_of(",;");
+    const std::string_view item = value.substr(0, end);
+    value = end == std::string_view::npos ? std::string_view() : value.substr(end + 1);
+    if (!item.empty() && item != "v" && item != "verbose" && item != "q" && item != "quiet") return true;
+  }
+  return false;
+}
+
 void state(Stated& s, std::string_view option, const std::string& spelled, std::string_view value) {
   if (option == "nodes") {
     s.nodes_stated = true;
@@ -42,11 +53,18 @@ void state(Stated& s, std::string_view option, const std::string& spelled, std::
   } else if (option == "cpus-per-task" || option == "gpus-per-task" || option == "tres-per-task" ||
              option == "threads-per-core") {
     s.sized_tasks = true;
+    if (option == "cpus-per-task") s.cpus_per_task = count(value).value_or(0);
+  } else if (option == "cpu-bind" || option == "cpu_bind" || option == "hint") {
+    if (chooses_binding(value)) s.cpu_choice = spelled;
+  } else if (option == "mem-bind" || option == "mem_bind") {
+    if (chooses_binding(value)) s.memory_choice = spelled;
   } else if (option == "nodelist" || option == "nodefile" || option == "exclude" || option == "relative" ||
              option == "distribution" || option == "spread-job") {
     s.order_option = spelled;
     if (option == "nodelist" && value.find('/') == std::string_view::npos) s.node_list = value;
     if (option == "distribution") s.distribution = value;
+    // Behind the colon: how tasks are dealt over the sockets and cores of their node.
+    if (option == "distribution" && value.find(':') != std::string_view::npos) s.cpu_choice = spelled;
   } else if (option == "ntasks-per-gpu" || option == "ntasks-per-core" || option == "ntasks-per-socket" ||
              option == "no-allocate" || option == "jobid" || option == "het-group") {
     s.odd_tasks = true;
@@ -169,6 +187,12 @@ Stated parse_environment(Client client, const GetEnv& get) {
       take("SLURM_SPREAD_JOB", "spread-job");
       take("SLURM_DISTRIBUTION", "distribution");
       take("SLURM_HOSTFILE", "nodefile");
+      take("SLURM_HINT", "hint");
+      // In a step these are what srun has exported for its tasks.
+      if (!get("SLURM_STEP_ID")) {
+        take("SLURM_CPU_BIND", "cpu-bind");
+        take("SLURM_MEM_BIND", "mem-bind");
+      }
       break;
   }
   return s;
@@ -181,6 +205,9 @@ Stated merge(Stated lower, const Stated& higher) {
   if (!higher.order_option.empty()) lower.order_option = higher.order_option;
   if (!higher.node_list.empty()) lower.node_list = higher.node_list;
   if (!higher.distribution.empty()) lower.distribution = higher.distribution;
+  if (!higher.cpu_choice.empty()) lower.cpu_choice = higher.cpu_choice;
+  if (!higher.memory_choice.empty()) lower.memory_choice = higher.memory_choice;
+  if (higher.cpus_per_task > 0) lower.cpus_per_task = higher.cpus_per_task;
   lower.sized_tasks |= higher.sized_tasks;
   lower.odd_tasks |= higher.odd_tasks;
   lower.no_kill |= higher.no_kill;

@@ -19,17 +19,19 @@ struct Stated {
   bool nodes_stated = false;  // by a count or a range
   std::optional<int> nodes;   // an exact count
   std::optional<int> tasks, tasks_per_node;
-  bool sized_tasks = false;             // CPUs or GPUs a task: where no count is stated, Slurm starts as many tasks as fit
-  std::string order_option;             // the last one that chooses nodes or their order, such as "-w"; empty: none
-  std::string node_list;                // of -w, where it is a list of names
-  std::string distribution;             // of -m
-  bool odd_tasks = false;               // tasks follow from GPUs, cores or sockets, or nodes are not this allocation's
-  bool no_kill = false;                 // --no-kill, with or without =off
-  bool heterogeneous = false;           // several components
-  bool uncertain = false;               // an unknown option: what follows may be misread
-  std::optional<std::string> mm_train;  // the last value; empty where it has none
-  bool wrapped = false;                 // sbatch --wrap
-  std::vector<std::string> command;     // the script or program, and its arguments
+  bool sized_tasks = false;               // CPUs or GPUs a task: where no count is stated, Slurm starts as many tasks as fit
+  std::string order_option;               // the last one that chooses nodes or their order, such as "-w"; empty: none
+  std::string node_list;                  // of -w, where it is a list of names
+  std::string distribution;               // of -m
+  int cpus_per_task = 0;                  // as stated; 0: not
+  std::string cpu_choice, memory_choice;  // the last option that binds CPUs or memory; empty: none
+  bool odd_tasks = false;                 // tasks follow from GPUs, cores or sockets, or nodes are not this allocation's
+  bool no_kill = false;                   // --no-kill, with or without =off
+  bool heterogeneous = false;             // several components
+  bool uncertain = false;                 // an unknown option: what follows may be misread
+  std::optional<std::string> mm_train;    // the last value; empty where it has none
+  bool wrapped = false;                   // sbatch --wrap
+  std::vector<std::string> command;       // the script or program, and its arguments
 };
 
 // `words` without the name of the command.

@@ -25,23 +25,32 @@ uint32_t hash(std::string_view text) {
   return h;
 }
 
+int share_of(const TaskFacts& f) {
+  return std::max(entries(f.step_gpus), f.gpu_bind ? f.node_gpus : 0);
+}
+
 void add_gpus(const TaskFacts& f, TaskEnvironment& out) {
-  const int visible = entries(f.visible_gpus), share = std::max(entries(f.step_gpus), f.gpu_bind ? f.node_gpus : 0);
+  const int visible = entries(f.visible_gpus);
   if (visible == 0) return;
   out.values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
-  if (share > visible) {
+  if (gpus_narrowed(f)) {
     out.values["MM_LOCAL_DEVICE"] = "0";
     out.warning = fmt::format(
         "{}: Slurm lets each task see {} of the step's {} GPUs (--gpus-per-task, --gpu-bind): peers cannot reach each other's "
         "memory; "
         "--gpus-per-node keeps all visible",
-        f.node, visible, share);
+        f.node, visible, share_of(f));
   } else {
     out.values["MM_LOCAL_DEVICE"] = fmt::format("{}", f.local_rank % visible);
   }
 }
 
 }  // namespace
+
+bool gpus_narrowed(const TaskFacts& f) {
+  const int visible = entries(f.visible_gpus);
+  return visible > 0 && share_of(f) > visible;
+}
 
 int master_port(uint32_t job_id, uint32_t step_id, uint32_t restarts) {
   return first_port + static_cast<int>((uint64_t{job_id} * 31 + step_id + uint64_t{restarts} * 7) % ports);
@@ -61,8 +70,9 @@ TaskEnvironment task_environment(const TaskFacts& f) {
   out.values["MM_AGENT_SOCKET"] = f.agent_socket;
 
   const int model = f.tp * f.cp * f.pp;
-  if (model >= 1 && f.tasks % model == 0) {
-    const Coordinates c = Layout{f.tp, f.cp, f.tasks / model, f.pp}.coordinates(f.rank);
+  const int mesh = f.tasks - f.encoder_ranks;
+  if (model >= 1 && mesh >= model && mesh % model == 0 && f.rank < mesh) {
+    const Coordinates c = Layout{f.tp, f.cp, mesh / model, f.pp}.coordinates(f.rank);
     set("MM_TP_RANK", c.tp);
     set("MM_CP_RANK", c.cp);
     set("MM_DP_RANK", c.dp);

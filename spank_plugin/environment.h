@@ -16,6 +16,7 @@ struct TaskFacts {
   uint32_t job_id = 0, step_id = 0, restarts = 0;
   int rank = 0, local_rank = 0, tasks = 1, local_tasks = 1;
   int tp = 1, pp = 1, cp = 1;
+  int encoder_ranks = 0;           // after those of the layout
   std::string node;                // Slurm's name of this node
   std::vector<std::string> nodes;  // of the step, in the order of their first ranks
   std::string master;              // address of the first of them; empty: its name
@@ -33,6 +34,8 @@ struct TaskEnvironment {
   std::string warning;  // for the user, once a node
 };
 TaskEnvironment task_environment(const TaskFacts& facts);
+// Slurm lets each task see a part of the step's GPUs.
+bool gpus_narrowed(const TaskFacts& facts);
 
 // A port for the rendezvous: below the ephemeral range, and another one for each step and restart.
 int master_port(uint32_t job_id, uint32_t step_id, uint32_t restarts);

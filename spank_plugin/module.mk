@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # spank_mm_train.so is loaded into sbatch, srun and slurmstepd, whatever libraries a LD_LIBRARY_PATH of the user holds: it
 # carries what it needs (C++ runtime, fmt, its own objects of common/) and depends on libc alone.
-spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.cc node_order.cc option_table.cc record.cc)
-spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc)
-spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(spank_common)))
+spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.cc node_order.cc node_tree.cc option_table.cc rank_order.cc record.cc \
+  task_binding.cc)
+spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc) \
+  $(wildcard common/plan/*.cc)
+spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(filter-out %/draw.cc,$(wildcard spank_plugin/placement/*.cc)) $(spank_common)))
 
 # Hardware and rank maps; hwloc is loaded when it is first used (hwloc_api.h).
 $(call library,placement,$(wildcard spank_plugin/placement/*.cc),fmt dl hwloc)
@@ -13,7 +15,7 @@ $(call program,mm-place,$(wildcard spank_plugin/placement/tool/*.cc),placement s
 $(call library,spank_logic,$(spank_logic),fmt)
 
 $(BUILD)/obj/plugin/%.o: CPPFLAGS += -DFMT_HEADER_ONLY
-$(BUILD)/obj/plugin/%.o: PACKAGES := toml
+$(BUILD)/obj/plugin/%.o: PACKAGES := toml json hwloc
 $(BUILD)/obj/plugin/%.o: %.cc | $(BUILD)/packages.mk
 	@mkdir -p $(@D)
 	@echo "  CXX   $< (plugin)"

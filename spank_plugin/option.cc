@@ -28,7 +28,9 @@ int option_called(int, const char* argument, int remote) noexcept {
 }
 
 char name[] = "mm-train", argument[] = "SPEC",
-     usage[] = "train with mm-train: SPEC is a job file, key=value,... such as tp=8,spares=1, auto, or off";
+     usage[] =
+         "train with mm-train: SPEC is a job file, key=value,... such as tp=8,spares=1, auto, or off; with ,verbose it says "
+         "what it does";
 spank_option option = {name, argument, usage, 1, 0, option_called};
 
 }  // namespace

@@ -37,6 +37,22 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
+// Numbers from 0 to 1e18 between commas; none where one is malformed or there are more than 16.
+std::vector<double> numbers(std::string_view list) {
+  std::vector<double> out;
+  while (!list.empty()) {
+    const size_t end = list.find(',');
+    const std::string_view item = list.substr(0, end);
+    list = end == std::string_view::npos ? std::string_view() : list.substr(end + 1);
+    double value = 0;
+    const auto [at, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+    if (error != std::errc() || at != item.data() + item.size() || !(value >= 0 && value <= 1e18) || out.size() == 16)
+      return {};
+    out.push_back(value);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string format_record(const Record& r) {
@@ -46,6 +62,12 @@ std::string format_record(const Record& r) {
   if (!r.order.empty()) text += fmt::format(" order={}", escape(r.order));
   if (!r.master.empty()) text += fmt::format(" master={}", escape(r.master));
   if (r.ordered) text += " ordered=1";
+  if (r.encoder_tp > 0) text += fmt::format(" enc={},{}", r.encoder_tp, r.encoder_dp);
+  if (r.verbose) text += " verbose=1";
+  if (r.user_cpus) text += " ucpu=1";
+  if (r.user_memory) text += " umem=1";
+  if (r.cpus > 0) text += fmt::format(" cpus={}", r.cpus);
+  for (size_t k = 0; k < r.bytes.size(); ++k) text += fmt::format("{}{:.6g}", k == 0 ? " bytes=" : ",", r.bytes[k]);
   if (r.refused) text += " refused=1";
   return text;
 }
@@ -80,6 +102,16 @@ std::optional<Record> parse_record(std::string_view text) {
   r.cp = number("cp", 1, 1);
   r.spares = number("spares", 0, 0);
   r.tasks = number("tasks", 0, 0);
+  r.cpus = number("cpus", 0, 0);
+  r.verbose = get(values, "verbose") == "1";
+  r.user_cpus = get(values, "ucpu") == "1";
+  r.user_memory = get(values, "umem") == "1";
+  const std::vector<double> encoder = numbers(get(values, "enc"));
+  if (encoder.size() == 2 && encoder[0] <= 1 << 12 && encoder[1] <= 1 << 12) {
+    r.encoder_tp = static_cast<int>(encoder[0]);
+    r.encoder_dp = static_cast<int>(encoder[1]);
+  }
+  r.bytes = numbers(get(values, "bytes"));
   const std::string hang = get(values, "hang", "0");
   const auto [end, error] = std::from_chars(hang.data(), hang.data() + hang.size(), r.hang_timeout);
   fits = fits && error == std::errc() && end == hang.data() + hang.size() && r.hang_timeout >= 0 && r.hang_timeout <= 1e9;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mm::spank {
 
@@ -19,8 +20,13 @@ struct Record {
   std::string value;  // of --mm-train, as given
   std::string spec;   // the same, a job file's path made absolute
   int tp = 1, pp = 1, cp = 1;
+  int encoder_tp = 0, encoder_dp = 0;
   int spares = 0;
-  double hang_timeout = 0;  // seconds; 0: learnt
+  bool verbose = false;
+  std::vector<double> bytes;                    // that a rank sends in a step, by placement::Kind; empty: a nominal model's
+  bool user_cpus = false, user_memory = false;  // of a step: its user chose how tasks are bound
+  int cpus = 0;                                 // of a step: CPUs of a task, as its user asked; 0: not stated
+  double hang_timeout = 0;                      // seconds; 0: learnt
   bool requeue = true;
   int tasks = 0;         // that train, as far as the submission states it; 0: unknown
   std::string order;     // of a step: its nodes in the order of their first ranks, a host list; empty: Slurm's order

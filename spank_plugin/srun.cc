@@ -14,6 +14,7 @@
 // set as well. srun reads it before it parses the command line and before it calls us back for an inherited option, hence we
 // look for the option in slurm_spank_init already.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netdb.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,15 +24,18 @@
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
+#include <unordered_map>
 
 #include "common/error.h"
 #include "common/files.h"
 #include "common/hostlist.h"
 #include "common/process.h"
+#include "common/site.h"
 #include "spank_plugin/checks.h"
 #include "spank_plugin/client.h"
 #include "spank_plugin/contexts.h"
 #include "spank_plugin/node_order.h"
+#include "spank_plugin/rank_order.h"
 
 namespace mm::spank {
 namespace {
@@ -43,8 +47,9 @@ struct Step {
   std::optional<Request> request;
   bool inherited = false;
   std::optional<int> tasks;  // of the step, where it is surely known
-  std::string problem, note;
-  int step_fd = -1;  // mm-run's
+  std::string problem, note, warning;
+  std::vector<std::string> told;  // with verbose
+  int step_fd = -1;               // mm-run's
   UniqueFd host_file;
   TemporaryVariable host_file_variable{"SLURM_HOSTFILE"}, tasks_variable{"SLURM_NTASKS"};
 };
@@ -82,10 +87,12 @@ std::vector<int> spread(const std::vector<std::string>& nodes, const std::vector
   return std::vector<int>(nodes.size(), tasks / count);
 }
 
-void write_host_file(Step& s, const std::vector<std::string>& nodes, const std::vector<int>& tasks) {
+// A line for each rank.
+void write_host_file(Step& s, const std::vector<std::string>& node_of_rank) {
   UniqueFd fd(::memfd_create("mm-train-hosts", MFD_CLOEXEC));
   if (!fd) throw system_error("host file: memfd_create", errno);
-  const std::string text = host_file(nodes, tasks);
+  std::string text;
+  for (const std::string& node : node_of_rank) text += node + '\n';
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(fd.get(), text.data() + done, text.size() - done);
     if (n < 0) throw system_error("host file: write", errno);
@@ -93,7 +100,7 @@ void write_host_file(Step& s, const std::vector<std::string>& nodes, const std::
   }
   s.host_file_variable.set(fmt::format("/proc/self/fd/{}", fd.get()), true);
   s.host_file = std::move(fd);
-  s.request->record.order = compress_hostlist(nodes);
+  s.request->record.order = compress_hostlist(first_mentions(node_of_rank));
   s.request->record.ordered = true;
 }
 
@@ -110,6 +117,45 @@ const std::string& topology() {
   return text;
 }
 
+// The site's settings as far as the placement needs them: a mistake in them is told on the nodes.
+Site node_site() {
+  try {
+    return load_site(plugin().config);
+  } catch (const std::exception&) {
+    return Site();
+  }
+}
+
+// The same question comes with every callback: the last answer is kept.
+const RankOrder& rank_order(const Job& job, const std::string& value, const std::vector<std::string>& nodes,
+                            const std::vector<int>& tasks) {
+  static std::string asked;
+  static RankOrder answer;
+  const std::string question = fmt::format("{}\n{}\n{}", value, compress_hostlist(nodes), fmt::join(tasks, ","));
+  if (asked != question) answer = order_ranks(job, nodes, tasks, nodes.size() > 1 ? topology() : std::string(), node_site());
+  asked = question;
+  return answer;
+}
+
+std::vector<std::string> in_order(const std::vector<std::string>& nodes, const std::vector<int>& tasks) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < nodes.size(); ++i) out.insert(out.end(), static_cast<size_t>(tasks[i]), nodes[i]);
+  return out;
+}
+
+// What the user has chosen of how tasks are bound stays, on the nodes.
+void take_bindings(Step& s) {
+  Record& r = s.request->record;
+  r.user_cpus = !s.stated.cpu_choice.empty();
+  r.user_memory = !s.stated.memory_choice.empty();
+  // srun 22.05 does not take SLURM_CPUS_PER_TASK for its own.
+  r.cpus = s.arguments.cpus_per_task;
+  if (const std::optional<std::string> text = own_variable("SRUN_CPUS_PER_TASK"); r.cpus == 0 && text)
+    r.cpus = std::max(0, std::atoi(text->c_str()));
+  for (const std::string& choice : {s.stated.cpu_choice, s.stated.memory_choice})
+    if (!choice.empty()) s.told.push_back(fmt::format("{} is the user's choice: it stays", choice));
+}
+
 // What a user's own choice makes the order of ranks, as far as it can be told: Slurm keeps nodes sorted but for a host file.
 std::vector<std::string> users_order(const Stated& stated) {
   if (stated.order_option == "SLURM_HOSTFILE")
@@ -117,6 +163,33 @@ std::vector<std::string> users_order(const Stated& stated) {
   if (stated.distribution.rfind("arbitrary", 0) == 0 && !stated.node_list.empty())
     return first_mentions(expand_hostlist(stated.node_list));
   return {};
+}
+
+// mm-run starts with the allocation's first nodes, and puts a spare where one is lost: the map is that of the first nodes
+// always, so that ranks whose node is still there keep it.
+void place_ranks(Step& s, const std::vector<std::string>& nodes, const std::vector<std::string>& job_nodes,
+                 const std::vector<int>& tasks) {
+  std::vector<std::string> first = nodes;
+  if (job_nodes.size() >= nodes.size()) std::copy_n(job_nodes.begin(), nodes.size(), first.begin());
+  const RankOrder& order = rank_order(s.request->job, s.request->record.spec, first, tasks);
+  std::unordered_map<std::string, std::string> now;
+  for (size_t i = 0; i < nodes.size(); ++i) now[first[i]] = nodes[i];
+  std::vector<std::string> node_of_rank;
+  for (const std::string& node : order.node_of_rank) node_of_rank.push_back(now.at(node));
+  write_host_file(s, node_of_rank);
+  s.request->record.bytes = order.bytes;
+  s.warning = order.warning;
+  if (!order.told.empty()) s.told.push_back(order.told);
+}
+
+// Why the order of a step's ranks is Slurm's affair; empty: it is not.
+std::string why_not_ordered(const Stated& stated, bool nested, size_t job_nodes) {
+  if (nested) return "a step inside a step";
+  if (stated.uncertain) return "an option that is not known";
+  if (stated.odd_tasks) return "tasks follow from GPUs, cores or sockets, or nodes are another job's";
+  if (!stated.nodes) return "no exact number of nodes";
+  if (static_cast<size_t>(*stated.nodes) == job_nodes) return {};
+  return fmt::format("a step on {} of {} nodes", *stated.nodes, job_nodes);
 }
 
 void plan_order(Step& s) {
@@ -147,10 +220,12 @@ void plan_order(Step& s) {
       throw usage_error(fmt::format("MM_NODES={}: {} nodes, but srun asks for {}", *chosen, nodes.size(), *s.arguments.nodes));
   } else {
     const bool nested = !step_id.empty() && step_id != std::to_string(interactive_step);
-    if (nested || s.stated.uncertain || s.stated.odd_tasks || !s.stated.nodes ||
-        static_cast<size_t>(*s.stated.nodes) != job_nodes.size())
+    const std::string why = why_not_ordered(s.stated, nested, job_nodes.size());
+    if (!why.empty()) {
+      s.told.push_back(why + ": Slurm's order of ranks stays");
       return;
-    nodes = job_nodes.size() > 1 ? order_by_switches(job_nodes, topology()) : job_nodes;
+    }
+    nodes = job_nodes;
   }
   const int count = static_cast<int>(nodes.size());
   if (s.stated.tasks)
@@ -159,14 +234,23 @@ void plan_order(Step& s) {
     s.tasks = count * *s.stated.tasks_per_node;
   else if (!s.stated.sized_tasks)
     s.tasks = count;
-  else
+  else {
+    s.told.push_back("as many tasks as fit: Slurm's order of ranks stays");
     return;
+  }
   const std::vector<int> each = spread(nodes, job_nodes, *s.tasks);
   if (each.empty()) {
-    if (!chosen) return;
+    if (!chosen) {
+      s.told.push_back(
+          fmt::format("{} tasks do not spread evenly over {} nodes: Slurm's order of ranks stays", *s.tasks, nodes.size()));
+      return;
+    }
     throw usage_error(fmt::format("MM_NODES={}: {} tasks do not spread evenly over {} nodes", *chosen, *s.tasks, nodes.size()));
   }
-  write_host_file(s, nodes, each);
+  if (chosen && !own_variable("MM_RUN_STEP_FD"))
+    write_host_file(s, in_order(nodes, each));  // whoever writes MM_NODES has decided on the order
+  else
+    place_ranks(s, nodes, job_nodes, each);
   if (!s.stated.tasks) s.tasks_variable.set(std::to_string(*s.tasks));
 }
 
@@ -234,6 +318,8 @@ void srun_option() {
   s.tasks.reset();
   s.problem.clear();
   s.note.clear();
+  s.warning.clear();
+  s.told.clear();
   try {
     s.arguments = own_arguments();
     s.stated = merge(parse_environment(Client::srun, own_variable), s.arguments);
@@ -246,6 +332,7 @@ void srun_option() {
     s.request->record.order.clear();
     s.request->record.master.clear();
     s.request->record.ordered = false;
+    take_bindings(s);
     if (s.stated.heterogeneous || own_variable("SLURM_HET_SIZE"))
       throw usage_error("--mm-train: heterogeneous jobs and steps are not supported");
     plan_order(s);
@@ -284,7 +371,10 @@ void srun_check() {
   }
   // Slurm's default fence of PMIx without data lets about 3 % of MPI launches die in MPI_Init.
   ::setenv("SLURM_PMIX_FENCE", "ring", 0);
-  if (!s.note.empty()) say(s.note);
+  for (const std::string* line : {&s.note, &s.warning})
+    if (!line->empty()) say(*line);
+  if (s.request->record.verbose)
+    for (const std::string& line : s.told) say(line);
 }
 
 void srun_step_check(spank_t spank) {

@@ -21,6 +21,7 @@
 #include "spank_plugin/contexts.h"
 #include "spank_plugin/environment.h"
 #include "spank_plugin/record.h"
+#include "spank_plugin/step_binding.h"
 
 namespace mm::spank {
 namespace {
@@ -108,6 +109,7 @@ TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, cons
   f.tp = record.tp;
   f.pp = record.pp;
   f.cp = record.cp;
+  f.encoder_ranks = record.encoder_tp * record.encoder_dp;
   f.node = place.node;
   f.nodes = record.order.empty() ? place.nodes : expand_hostlist(record.order);
   f.master = record.master;
@@ -169,6 +171,7 @@ void step_task_environment(spank_t spank) {
   } else {
     const TaskFacts facts = facts_of(spank, *record, place, site);
     environment = task_environment(facts);
+    environment.values.merge(bind_this_task(spank, *record, facts, site));
     if (facts.local_rank == 0 && !environment.warning.empty()) slurm_spank_log("mm-train: %s", environment.warning.c_str());
     if (facts.local_rank == 0 && !problem.empty())
       slurm_spank_log("mm-train: %s: site settings: %s", place.node.c_str(), problem.c_str());

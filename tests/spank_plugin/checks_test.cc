@@ -35,6 +35,18 @@ TEST(Submission, AcceptsWhatFitsAndWhatIsLeftOpen) {
   EXPECT_EQ(refusal("tp=3", {"--unknown", "x", "-N2", "-n8"}), "accepted with 0");
 }
 
+TEST(Submission, VerboseIsNoKeyOfAJob) {
+  const std::optional<Request> request = read_request("tp=2,verbose,pp=2");
+  ASSERT_TRUE(request);
+  EXPECT_TRUE(request->record.verbose);
+  EXPECT_EQ(request->record.value, "tp=2,verbose,pp=2");
+  EXPECT_EQ(request->record.spec, "tp=2,pp=2");
+  EXPECT_EQ(read_request("verbose")->record.spec, "auto");
+  EXPECT_TRUE(read_inherited_request(request->record)->record.verbose);
+  EXPECT_FALSE(read_request("tp=2")->record.verbose);
+  EXPECT_FALSE(read_request("off,verbose"));
+}
+
 TEST(Submission, RefusesAContradictionWithItsNumbers) {
   EXPECT_NE(refusal("tp=3", {"-N2", "-n8"}).find("8 tasks are not a multiple of tp 3 x cp 1 x pp 1 = 3"), std::string::npos);
   const std::string spare = refusal("tp=4,spares=1", {"-N4", "--ntasks-per-node=2"});

@@ -130,6 +130,21 @@ TEST(Environment, SrunReadsTheAllocation) {
   EXPECT_EQ(parse_environment(Client::sbatch, environment({{"SLURM_NNODES", "4"}})).nodes, std::nullopt);
 }
 
+TEST(Environment, BindingIsTheUsersWhereItIsSaid) {
+  for (const Words& words : {Words{"--cpu-bind=cores"}, Words{"--cpu-bind", "verbose,map_cpu:0,1"},
+                             Words{"--hint=nomultithread"}, Words{"-m", "block:cyclic"}, Words{"--cpu-bind=none"}})
+    EXPECT_NE(srun(words).cpu_choice, "") << words[0];
+  for (const Words& words :
+       {Words{"--cpu-bind=verbose"}, Words{"--cpu-bind=v,q"}, Words{"-m", "block"}, Words{"--mem-bind=local"}})
+    EXPECT_EQ(srun(words).cpu_choice, "") << words[0];
+  EXPECT_EQ(srun({"--mem-bind=local"}).memory_choice, "--mem-bind");
+  EXPECT_EQ(srun({"-c", "6"}).cpus_per_task, 6);
+  EXPECT_EQ(parse_environment(Client::srun, environment({{"SLURM_CPU_BIND", "cores"}})).cpu_choice, "SLURM_CPU_BIND");
+  const Stated inner =
+      parse_environment(Client::srun, environment({{"SLURM_CPU_BIND", "quiet,mask_cpu:0x1"}, {"SLURM_STEP_ID", "0"}}));
+  EXPECT_EQ(inner.cpu_choice, "") << "srun exported it to its tasks";
+}
+
 TEST(Merge, ScriptThenEnvironmentThenCommandLine) {
   Stated s = merge(parse_script("#SBATCH -N 2 -n 4 --mm-train=a\n"),
                    parse_environment(Client::sbatch, environment({{"SBATCH_DISTRIBUTION", "block"}})));

@@ -20,6 +20,11 @@ TEST(Record, GoesThroughAnEnvironmentUnchanged) {
   r.order = "n[3,1],rack[0-1]_b2";
   r.master = "fe80::1";
   r.ordered = true;
+  r.encoder_tp = 2;
+  r.encoder_dp = 3;
+  r.verbose = r.user_cpus = r.user_memory = true;
+  r.cpus = 7;
+  r.bytes = {1.5e9, 0, 3};
   const std::string text = format_record(r);
   EXPECT_EQ(text.find_first_of("\n\"'$`\\"), std::string::npos) << text;
   const std::optional<Record> back = parse_record(text);
@@ -30,6 +35,10 @@ TEST(Record, GoesThroughAnEnvironmentUnchanged) {
   EXPECT_EQ(back->order, r.order);
   EXPECT_EQ(back->hang_timeout, 12.1);
   EXPECT_FALSE(back->requeue);
+  EXPECT_EQ(back->encoder_dp, 3);
+  EXPECT_TRUE(back->verbose && back->user_cpus && back->user_memory);
+  EXPECT_EQ(back->cpus, 7);
+  EXPECT_EQ(back->bytes, r.bytes);
 }
 
 // It is the user's word, and slurmstepd reads it as root.

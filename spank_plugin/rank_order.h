@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// srun's use of the placement: the node of each rank of a step, before the step exists.
+//
+// All nodes are taken to be like this one, which is one of them where a batch script runs: trees of other nodes are not known
+// here. The tree is the agent's copy or the site's file; srun never searches a machine itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "common/site.h"
+
+namespace mm::spank {
+
+struct RankOrder {
+  std::vector<std::string> node_of_rank;
+  std::vector<double> bytes;  // that a rank sends, by placement::Kind; empty: a nominal model's
+  std::string warning;        // the order is Slurm's, because ...
+  std::string told;           // what was found
+};
+
+// Never throws: in doubt the order is that of `nodes`, which run `tasks[i]` ranks each, with a warning. A step whose tasks do
+// not fit the layout (a helper beside the training) has its nodes in the order of the switch tree.
+RankOrder order_ranks(const Job& job, const std::vector<std::string>& nodes, const std::vector<int>& tasks,
+                      const std::string& topology, const Site& site) noexcept;
+
+}  // namespace mm::spank
