@@ -4,17 +4,26 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "common/files.h"
-#include "tests/trainer/model/harness.h"
 
 namespace mm::loop {
 namespace {
+
+struct Folder {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("mm-events-" + std::to_string(::getpid()) + "-" + std::to_string(made++));
+  ~Folder() { std::filesystem::remove_all(path); }
+  static inline int made = 0;
+};
 
 uint32_t crc32c(std::string_view bytes) {
   uint32_t crc = ~0U;
@@ -78,14 +87,14 @@ std::vector<std::multimap<int, std::string>> events_of(const std::string& folder
 
 TEST(TensorBoard, ScalarsOfEachStepAndWhereARestartBegins) {
   ASSERT_EQ(crc32c("123456789"), 0xE3069283U);
-  test::ScratchFolder folder;
-  EventFile file(folder.path() + "/tensorboard", 300);
+  const Folder folder;
+  EventFile file(folder.path + "/tensorboard", 300);
   StepMetrics metrics;
   metrics.step = 300;
   metrics.loss = 1.5;
   metrics.lr = 0.25;
   EXPECT_EQ(file.append(metrics), "");
-  const auto events = events_of(folder.path() + "/tensorboard");
+  const auto events = events_of(folder.path + "/tensorboard");
   ASSERT_EQ(events.size(), 3U);
   EXPECT_EQ(events[0].find(3)->second, "brain.Event:2");
   EXPECT_EQ(events[1].find(2)->second, "300");
@@ -103,8 +112,8 @@ TEST(TensorBoard, ScalarsOfEachStepAndWhereARestartBegins) {
 }
 
 TEST(TensorBoard, ADiskThatTakesNoMoreLosesWholeRecordsOnly) {
-  test::ScratchFolder folder;
-  EventFile file(folder.path(), 0);
+  const Folder folder;
+  EventFile file(folder.path, 0);
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
@@ -116,7 +125,7 @@ TEST(TensorBoard, ADiskThatTakesNoMoreLosesWholeRecordsOnly) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, ignored);
   EXPECT_NE(why.find("events.out.tfevents"), std::string::npos) << why;
-  EXPECT_EQ(events_of(folder.path()).size(),
+  EXPECT_EQ(events_of(folder.path).size(),
             static_cast<size_t>(written));  // the first is the version's, the last is not there
   EXPECT_EQ(file.append({}), "");
 }
