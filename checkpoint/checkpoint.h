@@ -61,6 +61,9 @@ struct ConstView {
   Extents global_shape;
   Box box;
   const void* data = nullptr;  // read during the call of save only
+  // The axis along which other layouts cut the tensor (tensor parallelism), where it is not the first: a large box is then kept as
+  // up to eight boxes along it, so that a load of one rank's part reads little else. -1: none.
+  int cut_axis = -1;
 };
 struct View {
   std::string name, role;

@@ -145,7 +145,8 @@ std::pair<std::string, uint64_t> save_near(NearCopies& near, Group& group, const
   }));
   std::string outcome = "+";
   if (group.rank() == 0) {
-    const auto [letters, whole] = whole_tiers(reports, manifest);
+    auto [letters, whole] = whole_tiers(reports, manifest);
+    whole.tiers = name_of_tiers(letters);
     if (!letters.empty()) outcome = "+" + letters + " " + text_of(whole);
   }
   outcome = group.broadcast(outcome);
@@ -173,14 +174,14 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   if (result.error = first_error({started}); !result.error.empty()) return result;
   const size_t space = started.find(' ');
   const std::string name = started.substr(space + 1);
-  const auto manifest = [&] {
+  const auto manifest = [&](const std::string& tiers) {
     const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return Manifest{task.step,  name, version_line("mm-train"), now, seconds, std::stoll(started.substr(1, space - 1)),
-                    task.facts, {}};
+                    task.facts, {}, tiers};
   };
   if (near != nullptr) {
-    std::tie(result.tiers, result.bytes) = save_near(*near, group, task, manifest(), options);
+    std::tie(result.tiers, result.bytes) = save_near(*near, group, task, manifest(""), options);
     result.problems = near->problems();
     result.committed = !result.tiers.empty();
   }
@@ -198,15 +199,16 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
     io::sync_folder(private_folder);
     return text_of(record);
   }));
+  const std::string tiers = result.tiers.empty() ? "shared" : result.tiers + " shared";
   const std::string outcome =
-      group.broadcast(!first ? "" : report_of([&] { return commit(checkpoints, private_folder, manifest(), reports); }));
+      group.broadcast(!first ? "" : report_of([&] { return commit(checkpoints, private_folder, manifest(tiers), reports); }));
   if (const std::string error = first_error({outcome}); !error.empty()) {
     // Where a nearer tier has the step it is saved all the same.
     (result.committed ? result.problems.emplace_back() : result.error) = error;
     return result;
   }
   result.committed = true;
-  result.tiers += result.tiers.empty() ? "shared" : " shared";
+  result.tiers = tiers;
   result.bytes = std::stoull(outcome.substr(1));
   return result;
 }

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
+#include "checkpoint/hash.h"
 #include "checkpoint/io.h"
 
 namespace mm::checkpoint {
@@ -33,6 +35,10 @@ std::string new_writer() {
   uint64_t token = 0;
   if (::getrandom(&token, sizeof token, 0) != sizeof token) throw io::Failure("random writer name", errno);
   return fmt::format("{:016x}", token);
+}
+
+std::string run_key(const std::string& run) {
+  return hash128(std::filesystem::absolute(run).lexically_normal().string()).substr(0, 16);
 }
 
 std::vector<StepInfo> list_steps(const std::string& checkpoints) {

@@ -16,6 +16,8 @@ std::string step_name(int64_t step);
 std::optional<int64_t> step_of_name(const std::string& name);  // nullopt: not the name of a committed step
 std::string private_name(int64_t step, const std::string& writer);
 std::string new_writer();  // 16 random hexadecimal digits
+// 16 hexadecimal digits that stand for a run where copies of several are kept in one place.
+std::string run_key(const std::string& run);
 
 std::vector<StepInfo> list_steps(const std::string& checkpoints);  // newest first
 // Marks the step; what the mark itself meets is returned, and empty where it went well.

@@ -71,6 +71,7 @@ std::string text_of(const Manifest& m) {
   add("seconds", m.seconds);
   add("epoch", m.epoch);
   add("payload", m.payload());
+  if (!m.tiers.empty()) add("tiers", m.tiers);
   add("facts", m.facts, 1);
   add("files", files, 1);
   return out + last_line_begin + hash128(out) + last_line_end;
@@ -103,6 +104,7 @@ Manifest parse_manifest_body(const std::string& text, const std::string& where) 
     m.saved_at = j.at("saved_at").get<int64_t>();
     m.seconds = j.value("seconds", 0.0);
     m.epoch = j.value("epoch", int64_t{0});
+    m.tiers = j.value("tiers", "");
     m.facts = j.at("facts").get<Facts>();
     for (const json& f : j.at("files")) m.files.push_back(file_record_of(f));
     return m;

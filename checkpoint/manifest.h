@@ -37,6 +37,7 @@ struct Manifest {
   int64_t epoch = 0;     // of the writer (checkpoint/epochs.h); 0: of one without a claim
   Facts facts;
   std::vector<FileRecord> files;  // of rank 0, 1, ...
+  std::string tiers{};            // where it was saved, as in SaveResult; empty: not told
 
   uint64_t payload() const;
 };

@@ -15,10 +15,6 @@
 namespace mm::checkpoint {
 namespace {
 
-std::string key_of(int64_t step, const std::string& name, const std::string& file) {
-  return step_name(step) + "." + name + "/" + file;
-}
-
 io::File new_memory(const std::string& name) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw io::Failure("memfd " + name, errno);
@@ -41,6 +37,13 @@ class MemorySource : public Source {
 };
 
 }  // namespace
+
+MemoryStore::MemoryStore(const std::string& socket, const std::string& job, const std::string& run)
+    : keeper_(socket, job), prefix_(run_key(run) + "/") {}
+
+std::string MemoryStore::key_of(int64_t step, const std::string& name, const std::string& file) const {
+  return prefix_ + step_name(step) + "." + name + "/" + file;
+}
 
 FileRecord MemoryStore::write(const Identity& identity, const std::vector<ConstView>& views, const WriteOptions& options) {
   const std::string key = key_of(identity.step, identity.writer, rank_file_name(identity.rank));
@@ -82,7 +85,9 @@ bool MemoryStore::has_manifest(int64_t step, const std::string& name) {
 
 std::vector<MemoryStore::Copy> MemoryStore::list() {
   std::vector<Copy> out;
-  for (const std::string& key : keeper_.list()) {
+  for (std::string key : keeper_.list()) {
+    if (!key.starts_with(prefix_)) continue;
+    key.erase(0, prefix_.size());
     const size_t slash = key.find('/'), dot = key.find('.');
     if (slash == std::string::npos || dot > slash) continue;
     if (const auto step = step_of_name(key.substr(0, dot)))

@@ -12,7 +12,6 @@
 #include <system_error>
 
 #include "checkpoint/folder.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/io.h"
 
 namespace mm::checkpoint {
@@ -43,7 +42,7 @@ NodeStore::NodeStore(const std::string& folder, const std::string& run) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw Error(exit_status::data, "checkpoint: create folder " + folder + ": " + error.message());
-  folder_ = folder + "/" + hash128(std::filesystem::absolute(run).lexically_normal().string()).substr(0, 16);
+  folder_ = folder + "/" + run_key(run);
   if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) throw io::Failure("create folder " + folder_, errno);
   struct stat s {};
   if (::lstat(folder_.c_str(), &s) != 0) throw io::Failure("stat " + folder_, errno);

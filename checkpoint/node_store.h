@@ -17,6 +17,7 @@ class NodeStore {
   // Throws Error where the folder cannot be made, or belongs to somebody else.
   NodeStore(const std::string& folder, const std::string& run);
 
+  std::string committed_folder(int64_t step, const std::string& name) const;
   // The folder of a save under way, made where it is missing.
   std::string private_folder(int64_t step, const std::string& name) const;
   // Publishes it. Other ranks of the node may do so at the same time.
@@ -37,7 +38,6 @@ class NodeStore {
   std::string read_manifest(int64_t step, const std::string& name) const;
 
  private:
-  std::string committed_folder(int64_t step, const std::string& name) const;
   std::string folder_;
 };
 

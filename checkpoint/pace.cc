@@ -22,9 +22,23 @@ void Pace::take(uint64_t bytes) {
   std::this_thread::sleep_until(turn);  // the rate itself
 }
 
-void yield_to_others() noexcept {
+namespace {
+
+void be_last_at_the_disk() noexcept {
   constexpr int of_a_process = 1, class_best_effort = 2, class_shift = 13, lowest = 7;
   ::syscall(SYS_ioprio_set, of_a_process, 0, class_best_effort << class_shift | lowest);
+}
+
+}  // namespace
+
+void run_when_idle() noexcept {
+  be_last_at_the_disk();
+  const sched_param none{};
+  ::sched_setscheduler(0, SCHED_IDLE, &none);
+}
+
+void yield_to_others() noexcept {
+  be_last_at_the_disk();
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_BATCH, &none);
   ::syscall(SYS_setpriority, 0, static_cast<int>(::syscall(SYS_gettid)), 15);

@@ -23,5 +23,8 @@ class Pace {
 
 // The calling thread gets the lowest priority of the best-effort class for the disk, and that of background work for the CPU.
 void yield_to_others() noexcept;
+// As that, and it runs only where a core has nothing else to do: the scheduler counts the core as idle, and starts the threads of a
+// training step there at once. On cores that are always busy it hardly runs at all.
+void run_when_idle() noexcept;
 
 }  // namespace mm::checkpoint

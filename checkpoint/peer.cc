@@ -21,15 +21,6 @@ constexpr auto message_deadline = 60s;     // for one message of at most 4 MiB, 
 constexpr auto idle_deadline = 24h * 365;  // a connection may stay without a request
 constexpr uint64_t most_read_bytes = 2 * block_bytes;
 
-void check_copy(const std::string& path, const FileRecord& record, const Identity& identity) {
-  RankFile file({place_of_file(path)}, record, identity);
-  file.check_structure();
-  std::vector<char> scratch;
-  for (const Entry& e : file.entries()) {
-    for (uint64_t block = 0; block < e.blocks(); ++block) file.read_block(e, block, {}, scratch);
-  }
-}
-
 class RemoteSource : public Source {
  public:
   RemoteSource(UniqueFd fd, std::string whom, size_t number, uint64_t size)
@@ -163,7 +154,7 @@ std::string PeerServer::keep(int fd, const std::vector<std::string>& request) {
   if (!problem.empty()) return problem;
   file->sync();
   file->close();
-  check_copy(path, record, identity);
+  check_rank_file(path, record, identity);
   return "+";
 }
 

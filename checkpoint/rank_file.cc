@@ -137,4 +137,13 @@ void RankFile::read_block(const Entry& e, uint64_t block, std::span<const Run> r
   for (const Run& r : runs) std::memcpy(r.target, scratch.data() + (r.source - begin), r.count);
 }
 
+void check_rank_file(const std::string& path, const FileRecord& record, const Identity& identity) {
+  RankFile file({place_of_file(path)}, record, identity);
+  file.check_structure();
+  std::vector<char> scratch;
+  for (const Entry& e : file.entries()) {
+    for (uint64_t block = 0; block < e.blocks(); ++block) file.read_block(e, block, {}, scratch);
+  }
+}
+
 }  // namespace mm::checkpoint

@@ -54,4 +54,7 @@ class RankFile {
   bool checked_ = false;
 };
 
+// Reads all of a file and checks every byte. Throws as RankFile does.
+void check_rank_file(const std::string& path, const FileRecord& record, const Identity& identity);
+
 }  // namespace mm::checkpoint

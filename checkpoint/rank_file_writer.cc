@@ -32,19 +32,85 @@ Entry entry_of(const ConstView& v) {
   return e;
 }
 
-// A block of a view's payload: where it lies in memory and in the file, and the place of its hash.
-struct Block {
+// Where an entry's payload lies in memory: rows of `row` bytes, `stride` apart.
+struct Rows {
   const char* data = nullptr;
-  uint64_t bytes = 0, offset = 0;
+  uint64_t row = 0, stride = 0;
+
+  // Bytes [begin, begin + count); `scratch` holds them where they do not lie together.
+  const char* get(uint64_t begin, uint64_t count, std::vector<char>& scratch) const {
+    if (row == stride) return data + begin;
+    scratch.resize(count);
+    for (uint64_t done = 0; done < count;) {
+      const uint64_t at = begin + done, within = at % row, n = std::min(row - within, count - done);
+      std::memcpy(scratch.data() + done, data + at / row * stride + within, n);
+      done += n;
+    }
+    return scratch.data();
+  }
+};
+
+struct Part {
+  Entry entry;
+  Rows rows;
+};
+
+// Where to cut the box along view.cut_axis, its ends included: at eighths of the whole tensor, or quarters or halves where rows
+// would become short; only the ends where that is not worth it.
+std::vector<int64_t> cuts_of(const Entry& e, int cut_axis) {
+  constexpr uint64_t least_row = 1024, least_part = 64 << 10;  // bytes
+  const auto axis = static_cast<size_t>(cut_axis);
+  const int64_t begin = e.box.offset[axis], end = begin + e.box.shape[axis];
+  int64_t inner = static_cast<int64_t>(size_of(e.dtype));
+  for (size_t d = axis + 1; d < e.box.shape.size(); ++d) inner *= e.box.shape[d];
+  const int64_t outer = elements(Extents(e.box.shape.begin(), e.box.shape.begin() + cut_axis)), whole = e.global_shape[axis];
+  for (const int64_t parts : {8, 4, 2}) {
+    std::vector<int64_t> cuts = {begin};
+    for (int64_t k = 1; k < parts; ++k) {
+      const int64_t at = whole * k / parts;
+      if (at > cuts.back() && at < end) cuts.push_back(at);
+    }
+    cuts.push_back(end);
+    const auto row = static_cast<uint64_t>(whole / parts * inner);
+    if (outer > 1 && row >= least_row && row * static_cast<uint64_t>(outer) >= least_part) return cuts;
+  }
+  return {begin, end};
+}
+
+// A view as one entry, or as several along its cut axis.
+void add_parts(const ConstView& v, std::vector<Part>& parts) {
+  const Entry whole = entry_of(v);
+  const char* data = static_cast<const char*>(v.data);
+  if (v.cut_axis <= 0 || static_cast<size_t>(v.cut_axis) >= whole.box.shape.size() || whole.bytes() == 0) {
+    parts.push_back({whole, {data, 1, 1}});
+    return;
+  }
+  const auto axis = static_cast<size_t>(v.cut_axis);
+  const std::vector<int64_t> cuts = cuts_of(whole, v.cut_axis);
+  uint64_t inner = size_of(v.dtype);
+  for (size_t d = axis + 1; d < whole.box.shape.size(); ++d) inner *= static_cast<uint64_t>(whole.box.shape[d]);
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    Part part{whole, {data + static_cast<uint64_t>(cuts[i] - cuts[0]) * inner, static_cast<uint64_t>(cuts[i + 1] - cuts[i]) * inner,
+                      static_cast<uint64_t>(whole.box.shape[axis]) * inner}};
+    part.entry.box.offset[axis] = cuts[i];
+    part.entry.box.shape[axis] = cuts[i + 1] - cuts[i];
+    parts.push_back(std::move(part));
+  }
+}
+
+// A block of an entry's payload: where it lies in memory and in the file, and the place of its hash.
+struct Block {
+  const Rows* rows = nullptr;
+  uint64_t begin = 0, bytes = 0, offset = 0;
   size_t hash = 0;
 };
 
-std::vector<Block> blocks_of(const std::vector<Entry>& entries, const std::vector<ConstView>& views) {
+std::vector<Block> blocks_of(const std::vector<Entry>& entries, const std::vector<Part>& parts) {
   std::vector<Block> blocks;
-  for (size_t i = 0; i < views.size(); ++i) {
+  for (size_t i = 0; i < parts.size(); ++i) {
     const Entry& e = entries[i];
     for (uint64_t at = 0; at < e.bytes(); at += block_bytes) {
-      blocks.push_back({static_cast<const char*>(views[i].data) + at, std::min(block_bytes, e.bytes() - at), e.offset + at,
+      blocks.push_back({&parts[i].rows, at, std::min(block_bytes, e.bytes() - at), e.offset + at,
                         static_cast<size_t>(e.first_block + at / block_bytes)});
     }
   }
@@ -57,15 +123,16 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
   std::vector<uint64_t> hashes(blocks.size());
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
-  on_threads(options.threads, [&] {
-    if (options.background) yield_to_others();
+  const auto write_blocks = [&] {
     uint64_t unstarted = 0;
+    std::vector<char> scratch;
     for (size_t i = next++; i < blocks.size() && !failed; i = next++) {
       const Block& b = blocks[i];
       if (options.pace != nullptr) options.pace->take(b.bytes);
-      hashes[b.hash] = hash64(b.data, b.bytes);
+      const char* data = b.rows->get(b.begin, b.bytes, scratch);
+      hashes[b.hash] = hash64(data, b.bytes);
       try {
-        file.write(b.data, b.bytes, b.offset);
+        file.write(data, b.bytes, b.offset);
       } catch (...) {
         failed = true;
         throw;
@@ -75,7 +142,23 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
       file.start_writeback(b.offset + b.bytes - unstarted, unstarted);
       unstarted = 0;
     }
+  };
+  if (!options.background) {
+    on_threads(options.threads, write_blocks);
+    return hashes;
+  }
+  // Where training leaves no core idle, the calling thread, whose priority is low but no more than that, works as well after a while.
+  constexpr double patient_bytes_per_second = 50e6, least_patience = 0.2;
+  uint64_t bytes = 0;
+  for (const Block& b : blocks) bytes += b.bytes;
+  Team team;
+  team.start(options.threads, [&] {
+    run_when_idle();
+    write_blocks();
   });
+  const double patience = std::max(least_patience, static_cast<double>(bytes) / patient_bytes_per_second);
+  if (!team.wait_for(std::chrono::duration<double>(patience))) team.join_in(write_blocks);
+  team.finish();
   return hashes;
 }
 
@@ -103,8 +186,10 @@ FileRecord fill_rank_file(io::File& file, const Identity& identity, const std::v
                           const WriteOptions& options) {
   RankIndex index{identity, {}};
   FileRecord record;
-  for (const ConstView& v : views) {
-    Entry e = entry_of(v);
+  std::vector<Part> parts;
+  for (const ConstView& v : views) add_parts(v, parts);
+  for (Part& part : parts) {
+    Entry& e = part.entry;
     e.first_block = record.hash_count;
     record.hash_count += e.blocks();
     record.payload += e.bytes();
@@ -119,7 +204,7 @@ FileRecord fill_rank_file(io::File& file, const Identity& identity, const std::v
   record.hash_offset = skeleton.hash_offset;
 
   file.allocate(record.size);
-  const std::vector<uint64_t> hashes = write_payload(file, blocks_of(index.entries, views), options);
+  const std::vector<uint64_t> hashes = write_payload(file, blocks_of(index.entries, parts), options);
 
   const std::string blob = encode(index);
   record.index_hash = hash128(blob);

@@ -29,7 +29,7 @@ class SkeletonCache {
 
 struct WriteOptions {
   int threads = 1;          // that hash and write
-  bool background = false;  // those threads make way for others
+  bool background = false;  // those threads run where a core is idle
   Pace* pace = nullptr;
   SkeletonCache* skeletons = nullptr;
 };

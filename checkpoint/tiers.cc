@@ -9,6 +9,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/io.h"
+#include "checkpoint/scavenge.h"
 
 namespace mm::checkpoint {
 namespace {
@@ -27,7 +28,7 @@ std::optional<int> partner_of(int rank, const std::vector<std::string>& nodes) {
 
 }  // namespace
 
-NearCopies::NearCopies(const Tiers& tiers, const std::string& run, Group& group) : rank_(group.rank()) {
+NearCopies::NearCopies(const Tiers& tiers, const std::string& run, Group& group) : rank_(group.rank()), checkpoints_(run) {
   const auto attempt = [&](const char* what, auto&& make) {
     try {
       make();
@@ -41,7 +42,9 @@ NearCopies::NearCopies(const Tiers& tiers, const std::string& run, Group& group)
       node_->remove_private();
     });
   if (!tiers.memory_socket.empty())
-    attempt("copies in memory", [&] { memory_ = std::make_unique<MemoryStore>(tiers.memory_socket, tiers.job); });
+    attempt("copies in memory", [&] { memory_ = std::make_unique<MemoryStore>(tiers.memory_socket, tiers.job, run); });
+  const std::string scavenged = scavenged_folder(run);
+  if (io::is_folder(scavenged)) attempt("copies of nodes that left", [&] { scavenged_ = std::make_unique<NodeStore>(scavenged, run); });
   attempt("connections for copies", [&] { server_ = std::make_unique<PeerServer>(tiers.peer ? node_.get() : nullptr); });
   const std::string node = tiers.node_name.empty() ? wire::host_name() : tiers.node_name;
   std::vector<std::string> nodes;
@@ -108,6 +111,8 @@ void NearCopies::commit(int64_t step, const std::string& name, const std::string
       node_->remove_old(kept_steps, step);
     });
   }
+  if (scavenged_ && rank_ == 0) attempt([&] { io::remove_tree(scavenged_folder(checkpoints_)); });
+  scavenged_.reset();
 }
 
 // What this rank can reach without a network: memory first.
@@ -128,8 +133,9 @@ void NearCopies::collect() {
     problems_.push_back(e.what());
   }
   try {
-    if (node_) {
-      for (const NodeStore::Copy& c : node_->list()) own_.push_back({c.step, c.name, c.rank, place_of_file(c.path)});
+    for (const NodeStore* store : {node_.get(), scavenged_.get()}) {
+      if (store == nullptr) continue;
+      for (const NodeStore::Copy& c : store->list()) own_.push_back({c.step, c.name, c.rank, place_of_file(c.path)});
     }
   } catch (const Error& e) {
     problems_.push_back(e.what());
@@ -143,9 +149,10 @@ std::string NearCopies::own_manifest(int64_t step, const std::string& name) {
     } catch (const Error&) {
     }
   }
-  if (node_) {
+  for (const NodeStore* store : {node_.get(), scavenged_.get()}) {
+    if (store == nullptr) continue;
     try {
-      return node_->read_manifest(step, name);
+      return store->read_manifest(step, name);
     } catch (const Error&) {
     }
   }

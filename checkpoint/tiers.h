@@ -64,6 +64,8 @@ class NearCopies {
   int rank_ = 0;
   std::vector<std::string> problems_;
   std::unique_ptr<NodeStore> node_;
+  std::unique_ptr<NodeStore> scavenged_;  // what was saved from nodes that left the job (checkpoint/scavenge.h)
+  std::string checkpoints_;
   std::unique_ptr<MemoryStore> memory_;
   std::unique_ptr<PeerServer> server_;
   std::vector<wire::Door> doors_;  // of all ranks

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 #include "common/error.h"
 
@@ -21,6 +22,13 @@ constexpr time_t answer_seconds = 10;
 
 std::string memory_socket_path(const std::string& run_dir, const std::string& node) {
   return fmt::format("{}/memory-{}.sock", run_dir, node);
+}
+
+std::string memory_socket_beside(const std::string& agent_socket) {
+  constexpr std::string_view agents = "agent-";
+  const size_t name = agent_socket.rfind('/') + 1;
+  if (agent_socket.compare(name, agents.size(), agents) != 0) throw usage_error(agent_socket + ": is not the socket of an agent");
+  return agent_socket.substr(0, name) + "memory-" + agent_socket.substr(name + agents.size());
 }
 
 void send_packet(int socket, const std::string& text, int fd, const std::string& what) {
@@ -72,26 +80,49 @@ bool receive_packet(int socket, std::string& text, UniqueFd& fd, const std::stri
 }
 
 MemoryKeeperClient::MemoryKeeperClient(const std::string& socket_path, std::string job)
-    : path_("memory keeper " + socket_path), job_(std::move(job)) {
+    : socket_(socket_path), path_("memory keeper " + socket_path), job_(std::move(job)) {
+  connect();
+}
+
+void MemoryKeeperClient::connect() {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (socket_path.size() >= sizeof address.sun_path) throw usage_error(path_ + ": the path is too long");
-  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
+  if (socket_.size() >= sizeof address.sun_path) throw usage_error(path_ + ": the path is too long");
+  std::memcpy(address.sun_path, socket_.c_str(), socket_.size());
   fd_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const timeval patience{answer_seconds, 0};
   if (!fd_ || ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
       ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0 ||
       ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    throw system_error(path_ + ": connect", errno, exit_status::data);
+    const int why = errno;
+    fd_.reset();
+    throw system_error(path_ + ": connect", why, exit_status::data);
+  }
+}
+
+std::string MemoryKeeperClient::exchange(const std::string& request, int send_fd, UniqueFd& received) {
+  if (!fd_) connect();
+  try {
+    send_packet(fd_.get(), request, send_fd, path_);
+    std::string text;
+    if (!receive_packet(fd_.get(), text, received, path_)) throw Error(exit_status::data, path_ + ": it has gone");
+    return text;
+  } catch (const Error&) {
+    fd_.reset();
+    throw;
   }
 }
 
 KeyValues MemoryKeeperClient::ask(KeyValues message, int send_fd, UniqueFd* received) {
   message["JOB"] = job_;
-  send_packet(fd_.get(), format_key_values(message), send_fd, path_);
+  const std::string request = format_key_values(message);
   std::string text;
   UniqueFd fd;
-  if (!receive_packet(fd_.get(), text, fd, path_)) throw Error(exit_status::data, path_ + ": it has gone");
+  try {
+    text = exchange(request, send_fd, fd);
+  } catch (const Error&) {
+    text = exchange(request, send_fd, fd);  // each verb may be done twice
+  }
   KeyValues answer = parse_key_values(text);
   if (mm::get(answer, "OK") != "1") throw Error(exit_status::data, path_ + ": " + mm::get(answer, "ERROR", "no answer"));
   if (received != nullptr) *received = std::move(fd);
@@ -118,6 +149,12 @@ std::vector<std::string> MemoryKeeperClient::list() {
 
 void MemoryKeeperClient::drop(const std::string& prefix) {
   ask({{"VERB", "drop"}, {"PREFIX", prefix}}, -1, nullptr);
+}
+
+std::string MemoryKeeperClient::folder() {
+  const std::string path = mm::get(ask({{"VERB", "folder"}}, -1, nullptr), "FOLDER");
+  if (path.empty()) throw Error(exit_status::data, path_ + ": no folder came");
+  return path;
 }
 
 }  // namespace mm

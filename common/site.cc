@@ -27,6 +27,8 @@ Site load_site(const std::string& path) {
              {"agent.check_paths", &site.check_paths},
              {"agent.metrics", &site.metrics},
              {"agent.predict_drain", &site.predict_drain, 0, 1000},
+             {"agent.memory_tier_bytes", &site.memory_tier_bytes, 0, 1e15},
+             {"agent.node_tier", &site.node_tier},
              {"network.training_interfaces", &site.training_interfaces},
              {"hardware.gpus_per_node", &site.gpus_per_node, 1, 1024},
              {"hardware.gpu_memory", &site.gpu_memory, 0.001, 1e6},

@@ -3,6 +3,7 @@
 // absent file is all defaults. Unknown keys are errors that name the nearest known one. See mm-train.conf(5).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Site {
   std::vector<std::string> check_paths;    // folders that are written, synced and read to see that they work
   std::string metrics = "127.0.0.1:9440";  // where Prometheus may ask; empty: nowhere
   double predict_drain = 0;  // a prediction of failure with at least this score drains; 0: never
+  int64_t memory_tier_bytes = 0;  // of checkpoints that a job may leave in the agent's keeping on a node; 0: none
+  std::string node_tier;  // folder on the node's own disk for copies of checkpoints; %n is the node's name; empty: none
   // [network]
   std::vector<std::string> training_interfaces;  // interface names that carry training traffic, nearest first
   // [hardware], for plans of jobs: one GPU, and what it sends. GB are 10^9 bytes.

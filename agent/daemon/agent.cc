@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/log.h"
+#include "common/memory_keeper.h"
 
 namespace mm::agent {
 namespace {
@@ -66,6 +67,7 @@ void Agent::start() {
     if (incident.id > 0) ++incident_counts_[incident.kind];
   });
   ranks_.resume();
+  open_keeper();
   learn_slurm();
   if (!c_.site.kernel_log.empty()) kernel_.emplace(c_, desk_, kernel_position_);
   hardware_.emplace(c_, desk_, history_, kernel_ && kernel_->reads());
@@ -76,6 +78,19 @@ void Agent::start() {
     if (e.status == exit_status::usage) throw;
     log::warn("{}", e.what());  // such as another agent of this machine that has the port
   }
+}
+
+// What jobs may leave on this node for their next launch (checkpoint tiers), where the site allows it.
+void Agent::open_keeper() {
+  std::string folders = c_.site.node_tier;
+  if (const size_t at = folders.find("%n"); at != std::string::npos) folders.replace(at, 2, c_.node);
+  if (c_.site.memory_tier_bytes == 0 && folders.empty()) return;
+  keeper_.emplace(c_.loop, memory_socket_path(c_.site.run_dir, c_.node), static_cast<uint64_t>(c_.site.memory_tier_bytes), folders,
+                  [this](const std::string& job) -> std::optional<uid_t> {
+                    const auto at = c_.registry.find(job);
+                    return at == c_.registry.end() ? std::nullopt : std::optional(at->second.uid);
+                  });
+  jobs_.on_removed([this](const std::string& job) { keeper_->job_ended(job); });
 }
 
 void Agent::reload(const Site& site) {
@@ -137,6 +152,11 @@ void Agent::slurm_learnt(const AddressBook& book, const SlurmConfig& config, boo
     health_.slurm_known();
     desk_.resume();
     jobs_.resume();
+    if (keeper_)
+      keeper_->sweep([this](const std::string& id) {
+        const auto job = c_.slurm.job(id);
+        return job && (job->state == "RUNNING" || job->state == "SUSPENDED" || job->state == "COMPLETING");
+      });
   }
   if (from_cache) c_.loop.after(learn_retry, [this] { learn_slurm(); });
 }

@@ -19,6 +19,7 @@
 #include "agent/http/metrics_server.h"
 #include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
+#include "agent/local/memory_keeper.h"
 #include "agent/local/server.h"
 
 namespace mm::agent {
@@ -37,6 +38,7 @@ class Agent {
  private:
   // agent.cc
   void clock_heard(const std::string& from, const KeyValues& beat);
+  void open_keeper();
   void learn_slurm();
   void slurm_learnt(const AddressBook& book, const SlurmConfig& config, bool from_cache);
   void load_state();
@@ -69,6 +71,7 @@ class Agent {
   std::optional<KernelWatch> kernel_;
   std::optional<HardwareWatch> hardware_;
   std::unique_ptr<MetricsServer> metrics_;
+  std::optional<MemoryKeeper> keeper_;
   ClockSkew clock_skew_;
   std::map<std::string, int64_t> incident_counts_;  // by class, since the start
   std::string kernel_position_;  // as saved by an earlier agent

@@ -164,6 +164,7 @@ void Jobs::remove(const std::string& id) {
   ranks_.forget(id);
   if (c_.registry.erase(id) > 0) log::info("job {}: ended", id);
   if (c_.registry.empty()) timer_.cancel();
+  removed_(id);
   c_.registry_changed();
 }
 

@@ -15,6 +15,7 @@
 // still has the job looks every few seconds. A job that must not be requeued is cancelled instead: it never stays without a script.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -47,6 +48,8 @@ class Jobs {
   // A requeued job needs so many nodes; what it has beyond them are its spares, now and after the next requeue.
   void set_needed(const std::string& job, int nodes);
   const std::map<std::string, int>& needed() const { return needed_; }
+  // Called when this node has nothing more to do with a job.
+  void on_removed(std::function<void(const std::string& job)> handler) { removed_ = std::move(handler); }
   // Ends what the run `restarts` of the job has left here; answers how much that was.
   int tear_down(const std::string& job, int restarts);
 
@@ -80,6 +83,7 @@ class Jobs {
   std::map<std::string, Clock::time_point> last_verified_;
   std::map<std::string, int> needed_;
   std::set<std::string> over_;  // runs of jobs ("ID.RESTARTS") that have ended or that this node is out of
+  std::function<void(const std::string&)> removed_ = [](const std::string&) {};
   Timer timer_;
 };
 

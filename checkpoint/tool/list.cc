@@ -43,7 +43,7 @@ int ls(const std::string& run, bool as_json) {
   const RunFolder folder(run, false);
   const std::vector<StepInfo> steps = folder.list();
   const std::vector<Claim> claims = list_claims(folder.path());
-  if (!as_json && !steps.empty()) fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}\n", "STEP", "AGE", "SIZE", "FILES", "STATE");
+  if (!as_json && !steps.empty()) fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {:<24}  {}\n", "STEP", "AGE", "SIZE", "FILES", "TIERS", "STATE");
   for (const StepInfo& s : steps) {
     Manifest m;
     std::vector<std::string> problems = verify_step(s.path, s.step, true, [](uint64_t) {});
@@ -55,19 +55,20 @@ int ls(const std::string& run, bool as_json) {
     const bool is_given_up = given_up(claims, m.epoch, s.step).has_value();
     const bool readable = m.step == s.step && !m.writer.empty();
     const std::string state = s.bad ? "bad" : !problems.empty() ? "damaged" : is_given_up ? "given up" : "committed";
+    const std::string tiers = m.tiers.empty() ? "shared" : m.tiers;
     const int64_t age = readable ? std::max<int64_t>(0, std::time(nullptr) - m.saved_at) : -1;
     if (as_json) {
       json j = {{"step", s.step}, {"path", s.path}, {"state", state}, {"pinned", s.pinned}, {"structure_ok", problems.empty()}};
-      if (readable) j.update({{"age_s", age}, {"bytes", m.payload()}, {"files", m.files.size()}, {"save_s", m.seconds}});
+      if (readable) j.update({{"age_s", age}, {"bytes", m.payload()}, {"files", m.files.size()}, {"tiers", tiers}, {"save_s", m.seconds}});
       if (!problems.empty()) j["reason"] = problems[0];
       fmt::print("{}\n", line_of(j));
       continue;
     }
     const std::string text = state + (s.pinned ? ", pinned" : "") + (problems.empty() ? "" : ": " + problems[0]);
     if (readable)
-      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}\n", s.step, age_of(age), text_of_bytes(m.payload()), m.files.size(), text);
+      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {:<24}  {}\n", s.step, age_of(age), text_of_bytes(m.payload()), m.files.size(), tiers, text);
     else
-      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {}\n", s.step, "-", "-", "-", text);
+      fmt::print("{:>10}  {:>8}  {:>10}  {:>5}  {:<24}  {}\n", s.step, "-", "-", "-", "-", text);
   }
   if (steps.empty()) fmt::print(stderr, "mm-ckpt: {}: no committed step\n", folder.path());
   return exit_status::ok;

@@ -25,7 +25,7 @@ int run(int argc, char** argv) {
   CLI::App app("Looks at, checks, compares, converts and prunes the checkpoints of a run.", "mm-ckpt");
   app.set_version_flag("--version", version_line("mm-ckpt"));
   app.require_subcommand(1);
-  std::string first, second, folder;
+  std::string first, second, folder, node_folder;
   int64_t step = -1, import_step = 0;
   int ranks = 1;
   double shard_gb = 5;
@@ -117,6 +117,11 @@ int run(int argc, char** argv) {
       return tool::interval(interval_options, json);
     };
   });
+
+  CLI::App* scavenge = verb("scavenge", "Save what only this node of a job has, before it is left");
+  scavenge->add_option("--node-folder", node_folder, "The node's folder of copies, as checkpoint.node_folder of the job file")
+      ->type_name("DIR");
+  scavenge->callback([&] { chosen = [&] { return tool::scavenge_node(first, node_folder, json); }; });
 
   CLI::App* prune = verb("prune", "Remove what is older than the newest steps that verify");
   prune->add_option("--keep", prune_options.keep, "How many steps that verify to keep")->check(CLI::PositiveNumber);

@@ -36,6 +36,9 @@ int export_to(const Target& target, const std::string& folder, uint64_t shard_by
 int import_from(const std::string& folder, const std::string& run, int64_t step, int ranks, bool json);
 int reshard_to(const Target& target, const std::string& run, int ranks, bool json);
 
+// Of the node that it runs on, inside a job.
+int scavenge_node(const std::string& run, const std::string& node_folder, bool json);
+
 struct PruneOptions {
   std::optional<int> keep;
   int64_t every = 0;

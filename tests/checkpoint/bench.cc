@@ -66,9 +66,9 @@ struct Model {
   int ranks;
   Model(size_t megabytes_in_all, int n)
       : bytes(noise(megabytes_in_all * mib)), rows(static_cast<int64_t>(bytes.size() / 16384)), ranks(n) {}
-  std::vector<ConstView> views(int rank) const {
+  std::vector<ConstView> views(int rank, int cut_axis = -1) const {
     const int64_t begin = rows * rank / ranks, end = rows * (rank + 1) / ranks;
-    return {{"w", "param", DType::float32, {rows, 4096}, {{begin, 0}, {end - begin, 4096}}, bytes.data() + begin * 16384}};
+    return {{"w", "param", DType::float32, {rows, 4096}, {{begin, 0}, {end - begin, 4096}}, bytes.data() + begin * 16384, cut_axis}};
   }
 };
 
@@ -285,16 +285,21 @@ void reshard_costs() {
   {
     const Model m(megabytes, 2);
     rows = m.rows;
-    RunFolder run(folder + "/run", true);
-    run_ranks(2, [&](Group& g) { RunFolder(folder + "/run", false).save(g, 1, m.views(g.rank()), {}); });
+    for (const std::string name : {"/run", "/cut"}) {
+      RunFolder run(folder + name, true);
+      run_ranks(2, [&](Group& g) { RunFolder(folder + name, false).save(g, 1, m.views(g.rank(), name == "/cut" ? 1 : -1), {}); });
+    }
   }
-  const std::string step = folder + "/run/checkpoints/" + step_name(1);
+  const std::string step = folder + "/run/checkpoints/" + step_name(1), cut = folder + "/cut/checkpoints/" + step_name(1);
   reshard_case("2 -> 1", step, rows, {{0, 0}, {rows, 4096}});
   for (int64_t r = 0; r < 4; r += 3)
     reshard_case(fmt::format("2 -> 4, rank {}", r), step, rows, {{rows * r / 4, 0}, {rows / 4, 4096}});
   reshard_case("tp 2 -> tp 1 x dp 4, flat", step, rows, {{rows / 4 + 7, 0}, {rows / 4, 4096}});
-  // A hash covers 4 MiB of rows as they were saved: half of the columns needs all of them.
-  reshard_case("rows -> half the columns (limit 2)", step, rows, {{0, 0}, {rows, 2048}});
+  for (const int tp : {2, 8})
+    reshard_case(fmt::format("tp 1 x dp 2 -> tp {}, columns", tp), cut, rows, {{0, 4096 - 4096 / tp}, {rows, 4096 / tp}});
+  reshard_case("tp 1 x dp 2 -> whole, saved for columns", cut, rows, {{0, 0}, {rows, 4096}});
+  // A hash covers 4 MiB of rows where the save was not told that columns are cut: half of them needs all.
+  reshard_case("rows -> half the columns, not told (limit 2)", step, rows, {{0, 0}, {rows, 2048}});
 }
 
 // 70 billion parameters as Llama 3 has them, tp 8, pp 8, dp 16, ZeRO 1, without payload.

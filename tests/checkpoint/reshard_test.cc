@@ -3,10 +3,12 @@
 // replicas over data and context parallel ranks, and flat ZeRO parts of slices, Adam's moments included.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 
 #include "checkpoint/folder.h"
+#include "checkpoint/io.h"
 #include "checkpoint/step_reader.h"
 #include "tests/checkpoint/support.h"
 
@@ -108,6 +110,62 @@ TEST(Reshard, EveryLayoutLoadsUnderEveryOther) {
       }
     }
   }
+}
+
+// Tensors that tensor parallelism cuts on an inner axis: a rank of another width reads its part and little else, whatever the
+// layout that saved, flat parts included, and gets its own bytes.
+TEST(Reshard, PartsOfAnInnerAxisAreReadAlone) {
+  State state = {{"down", "param", DType::bfloat16, {770, 4096}, {}}, {"conv", "m", DType::float32, {97, 2048, 9}, {}}};
+  for (Tensor& t : state) t.bytes.resize(static_cast<size_t>(elements(t.shape)) * size_of(t.dtype));
+  state = other_values(state, 23);
+  const auto columns = [&](size_t t, int64_t tp, int64_t rank) {
+    Box box{Extents(state[t].shape.size(), 0), state[t].shape};
+    box.shape[1] /= tp;
+    box.offset[1] = rank * box.shape[1];
+    return box;
+  };
+  std::atomic<uint64_t> read = 0;
+  io::set_hook([&](const io::Operation& o) {
+    if (o.op == io::Op::read) read += o.bytes;
+    return io::Fault{};
+  });
+  for (const int64_t saved_tp : {1, 2, 4}) {
+    for (const int64_t dp : {1, 3}) {
+      const TemporaryFolder folder;
+      RunFolder(folder / "run", true);
+      run_ranks(static_cast<int>(saved_tp * dp), [&](Group& group) {
+        std::vector<Placed> placed;
+        for (size_t t = 0; t < state.size(); ++t) {
+          const Box slice = columns(t, saved_tp, group.rank() % saved_tp);
+          const int64_t n = elements(slice.shape), d = group.rank() / saved_tp;
+          for (Box& b : boxes_of_slice_range(slice, n * d / dp, n * (d + 1) / dp)) placed.push_back({t, std::move(b)});
+        }
+        const Share share = share_of(state, placed);
+        std::vector<ConstView> shown = const_views(state, share);
+        for (ConstView& v : shown) v.cut_axis = 1;
+        RunFolder run(folder / "run", false);
+        const SaveResult result = run.save(group, 1, shown, {});
+        EXPECT_TRUE(result.committed) << result.error;
+      });
+      StepReader reader(folder / ("run/checkpoints/" + step_name(1)), 1);
+      for (size_t file = 0; file < reader.files(); ++file) reader.check_structure(file);
+      for (const int64_t tp : {1, 2, 4, 8}) {
+        for (int64_t rank = 0; rank < tp; ++rank) {
+          std::vector<Placed> wanted;
+          for (size_t t = 0; t < state.size(); ++t) wanted.push_back({t, columns(t, tp, rank)});
+          Share share = empty_share(state, wanted);
+          uint64_t needed = 0;
+          for (const auto& buffer : share.buffers) needed += buffer.size();
+          read = 0;
+          reader.read(views(state, share));
+          // Rows that a flat part has cut are too small to be cut again.
+          EXPECT_LE(read, needed + needed / 20 + (64 << 10)) << "tp " << saved_tp << " x dp " << dp << " to tp " << tp << ", rank " << rank;
+          EXPECT_TRUE(share.buffers == share_of(state, wanted).buffers);
+        }
+      }
+    }
+  }
+  io::set_hook({});
 }
 
 TEST(Reshard, ReplicasAreSpreadEvenly) {

@@ -100,6 +100,9 @@ TEST_F(TiersTest, TheNewestStepLoadsFromWhereItIs) {
     EXPECT_TRUE(r.problems.empty()) << r.problems[0];
     EXPECT_EQ(r.tiers, r.step % 3 == 1 ? "node shared" : "node") << r.step;
   }
+  EXPECT_EQ(read_manifest(run_ + "/checkpoints/step-0000004", 4).tiers, "node shared");
+  const Ran ls = run_command({mm_ckpt(), "ls", run_});
+  EXPECT_NE(ls.out.find(" node shared "), std::string::npos) << ls.out << ls.err;
   EXPECT_EQ(copies("node0").size(), 4u);  // two steps of two ranks
   EXPECT_EQ(load(4), 5);
   EXPECT_EQ(load(3), 5);              // other ranks, the same nodes
@@ -117,6 +120,25 @@ TEST_F(TiersTest, APartnersCopyReplacesALostNode) {
   EXPECT_EQ(load(4), 3);
   fs::remove_all(folder_ / "node1");
   EXPECT_EQ(load(4), -1);
+}
+
+TEST_F(TiersTest, ANodeThatLeavesAndLivesIsScavenged) {
+  save_steps(1, 3, false, 0);
+  const std::string target = run_ + "/checkpoints/.scavenged";
+  spoil(copies("node0").at(0));  // of step 2
+  const Ran done = run_command({mm_ckpt(), "scavenge", "--json", "--node-folder", folder_ / "node0", run_});
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_NE(done.out.find("\"files\":3"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\"newest\":3"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("does not hold"), std::string::npos) << done.out;
+  fs::remove_all(folder_ / "node0");
+  EXPECT_EQ(load(4), 3);
+  EXPECT_EQ(load(3), 3);
+  EXPECT_TRUE(fs::exists(target));
+  save_steps(4, 4, false, 0);
+  EXPECT_FALSE(fs::exists(target));
+  EXPECT_EQ(load(4), 4);
+  EXPECT_EQ(run_command({mm_ckpt(), "scavenge", run_}).status, 2);
 }
 
 TEST_F(TiersTest, ACopyThatDoesNotVerifyCostsOnlyTheNextCopy) {

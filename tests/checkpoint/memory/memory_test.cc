@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -23,10 +25,10 @@ constexpr uint64_t budget = 4 << 20;
 // The agent's keeper on a loop of its own. Job 7 is this user's, job 8 another's.
 class Keeper {
  public:
-  explicit Keeper(const std::string& path) {
+  explicit Keeper(const std::string& path, const std::string& folders = "") {
     std::promise<void> ready;
-    thread_ = std::jthread([&, path] {
-      agent::MemoryKeeper keeper(loop_, path, budget, [](const std::string& job) -> std::optional<uid_t> {
+    thread_ = std::jthread([&, path, folders] {
+      agent::MemoryKeeper keeper(loop_, path, budget, folders, [](const std::string& job) -> std::optional<uid_t> {
         if (job == "7") return ::getuid();
         if (job == "8") return ::getuid() + 1;
         return std::nullopt;
@@ -39,15 +41,22 @@ class Keeper {
   }
   ~Keeper() { loop_.stop(); }
   void end_job(const std::string& job) {
+    run([&] { keeper_->job_ended(job); });
+  }
+  void sweep(const std::function<bool(const std::string&)>& runs_here) {
+    run([&] { keeper_->sweep(runs_here); });
+  }
+
+ private:
+  void run(const std::function<void()>& body) {
     std::promise<void> done;
     loop_.post([&] {
-      keeper_->job_ended(job);
+      body();
       done.set_value();
     });
     done.get_future().wait();
   }
 
- private:
   agent::Loop loop_;
   agent::MemoryKeeper* keeper_ = nullptr;
   std::jthread thread_;
@@ -107,6 +116,56 @@ TEST(Memory, IsKeptForItsOwnerAndEndsWithTheJob) {
   EXPECT_TRUE(client.list().empty());
 }
 
+TEST(Memory, AFolderOnTheNodesDiskIsTheJobsOwnAndEndsWithIt) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const std::string path = folder / "memory.sock", folders = folder / "disk/jobs";
+  fs::create_directories(folder / "precious");
+  std::ofstream(folder / "precious/file") << "x";
+  {
+    Keeper keeper(path, folders);
+    MemoryKeeperClient client(path, "7");
+    const std::string mine = client.folder();
+    EXPECT_EQ(mine, folders + "/job-7");
+    EXPECT_EQ(client.folder(), mine);
+    EXPECT_EQ(fs::status(mine).permissions(), fs::perms::owner_all);
+    fs::create_directories(mine + "/a/b");
+    fs::create_directory_symlink(folder / "precious", mine + "/a/link");
+    EXPECT_NE(message_of([&] { MemoryKeeperClient(path, "8").folder(); }).find("is not known here as one of user"), std::string::npos);
+    keeper.end_job("7");
+    EXPECT_TRUE(fs::exists(client.folder()));  // another run of the same job: it comes after the removal
+    EXPECT_TRUE(fs::is_empty(mine));
+    // What jobs left that ended while no agent was there. Job 7 is known here.
+    for (const std::string job : {"job-5", "job-6", "other"}) fs::create_directories(folders + "/" + job + "/a");
+    keeper.sweep([](const std::string& job) { return job == "6"; });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (fs::exists(folders + "/job-5") && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_FALSE(fs::exists(folders + "/job-5"));
+    for (const std::string job : {"job-6", "job-7", "other"}) EXPECT_TRUE(fs::exists(folders + "/" + job)) << job;
+    // A folder that somebody else could have made is not used.
+    fs::permissions(mine, fs::perms::all);
+    EXPECT_NE(message_of([&] { client.folder(); }).find("not a folder of the job's user alone"), std::string::npos);
+    fs::permissions(folders, fs::perms::all);
+    EXPECT_NE(message_of([&] { client.folder(); }).find("may write there"), std::string::npos);
+  }
+  EXPECT_TRUE(fs::exists(folder / "precious/file"));
+  Keeper without(path);
+  EXPECT_NE(message_of([&] { MemoryKeeperClient(path, "7").folder(); }).find("no folder for jobs"), std::string::npos);
+}
+
+TEST(Memory, AClientFindsTheAgentAgain) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "memory-n1.sock";
+  EXPECT_EQ(memory_socket_beside(folder / "agent-n1.sock"), path);
+  auto keeper = std::make_unique<Keeper>(path);
+  MemoryKeeperClient client(path, "7");
+  client.put("a", memory("x").get());
+  keeper.reset();
+  EXPECT_NE(message_of([&] { client.list(); }).find("connect"), std::string::npos);
+  keeper = std::make_unique<Keeper>(path);
+  EXPECT_TRUE(client.list().empty());
+}
+
 TEST(Memory, ANewProcessLoadsTheStepThatTheOldOneLeftThere) {
   Random random(91);
   const State base = random_state(random, 6, 3000);
@@ -149,6 +208,12 @@ TEST(Memory, ANewProcessLoadsTheStepThatTheOldOneLeftThere) {
   };
   EXPECT_EQ(load(2), 4);
   EXPECT_EQ(load(3), 4);
+  // Another run of the same job does not see them.
+  RunFolder(folder / "other", true);
+  SelfGroup alone;
+  RunFolder other(folder / "other", false);
+  EXPECT_TRUE(other.use_tiers(alone, tiers).empty());
+  EXPECT_FALSE(other.load_newest(alone, [&](int64_t, const Facts&) { return std::vector<View>{}; }).has_value());
   keeper.end_job("7");
   EXPECT_EQ(load(2), -1);
 }

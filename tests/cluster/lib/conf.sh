@@ -108,6 +108,8 @@ run_dir = "$dir/run"
 state_dir = "$dir/agent"
 kernel_log = "$dir/kernel-%n.log"
 metrics = "$metrics"
+memory_tier_bytes = 1000000000
+node_tier = "$dir/node-tier/%n"
 
 [network]
 training_interfaces = [$interfaces]
