@@ -36,6 +36,7 @@ TEST_F(PlannedJob, HasWhatTheFileSays) {
   job_.parallel.virtual_stages = 3;
   job_.parallel.recompute = "full";
   job_.parallel.micro_batch = 4;
+  job_.parallel.encoder_tp = 1;
   job_.parallel.encoder_dp = 2;
   job_.parallel.dtype = "bfloat16";
   const JobPlan p = plan_of_job(job_, 18);
