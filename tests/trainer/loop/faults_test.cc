@@ -85,7 +85,7 @@ TEST_F(TrainerTest, DataThatCannotBeReadIsStatusThree) {
   EXPECT_SAYS(r, "shapes-00002.tar");
 }
 
-TEST_F(TrainerTest, APictureThatDoesNotDecodeIsReplacedAndNamed) {
+TEST_F(TrainerTest, Case13APictureThatDoesNotDecodeIsReplacedAndNamed) {
   edit(at("data/shapes-00000.tar"), [](std::string& tar) {
     const size_t first = tar.find("IDAT");
     tar.replace(first + 4, 40, std::string(40, '\x55'));  // of 000000.png
@@ -103,7 +103,7 @@ TEST_F(TrainerTest, APictureThatDoesNotDecodeIsReplacedAndNamed) {
 
 // Rank 0 has samples with pictures and labels, rank 1 text that is not trained; then a batch in which nothing is trained at
 // all.
-TEST_F(TrainerTest, RanksWithoutPicturesOrLabelsStayInStep) {
+TEST_F(TrainerTest, Case01RanksWithoutPicturesOrLabelsStayInStep) {
   const std::string shapes = read_file(at("data/shapes-00000.tar"));
   std::string tar;
   const auto members =
@@ -136,6 +136,29 @@ TEST_F(TrainerTest, RanksWithoutPicturesOrLabelsStayInStep) {
   EXPECT_EQ(a[1].at("tokens"), 0);
   EXPECT_EQ(a[1].at("loss"), 0);
   EXPECT_EQ(a[1].at("grad_norm"), 0);
+}
+
+// Two pictures of 16 positions with 20 bytes between them: a limit of 40 falls into the second.
+TEST_F(TrainerTest, Case06ASampleWhoseImageWouldBeCutIsDroppedAndNamed) {
+  for (const char* name : {"000000.png", "000001.png"})
+    ASSERT_EQ(run_command({"tar", "-xf", at("data/shapes-00000.tar"), "-C", folder_.string(), name}, 10s).exit_code, 0);
+  std::string tar;
+  for (const char* key : {"short", "long", "last"}) {
+    const bool two = key == std::string("long");
+    for (int picture = 0; picture < (two ? 2 : 1); ++picture)
+      data::append_tar_member(tar, two ? fmt::format("{}.{}.png", key, picture) : fmt::format("{}.png", key),
+                              read_file(at(fmt::format("00000{}.png", picture))));
+    data::append_tar_member(tar, fmt::format("{}.json", key),
+                            fmt::format(R"({{"text":"<image>{}{}"}})", std::string(20, 'a'), two ? "<image>" : ""));
+  }
+  data::append_tar_end(tar);
+  std::ofstream(at("long.tar"), std::ios::binary) << tar;
+  const CommandResult r = train("run", {"--set", "data.shards=" + at("long.tar"), "--set", "data.global_batch=2", "--set",
+                                        "data.max_length=40", "--set", "run.steps=2"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_SAYS(r, "long");
+  EXPECT_SAYS(r, "long.tar");
+  EXPECT_GE(metrics("run").back().at("rejected"), 1);
 }
 
 TEST_F(TrainerTest, ALossThatIsNotFiniteIsStatusFour) {

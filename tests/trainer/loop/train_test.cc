@@ -75,7 +75,7 @@ TEST_F(TrainerTest, GradientsDoNotDependOnTheLayout) {
 }
 
 // SIGKILL at ten moments that nothing chooses but the seed: five on one rank, five on one of four ranks.
-TEST_F(TrainerTest, ContinuesBitwiseAfterBeingKilled) {
+TEST_F(TrainerTest, Case07ContinuesBitwiseAfterBeingKilled) {
   for (int ranks : {1, 4}) {
     const std::vector<std::string> often = {"--json", "--set", "checkpoint.every=2"};
     const std::string whole = fmt::format("whole-{}", ranks), killed = fmt::format("killed-{}", ranks);
@@ -115,7 +115,7 @@ TEST_F(TrainerTest, SavesAndAsksForRequeueWhenTerminated) {
   EXPECT_EQ(numbers("run"), numbers("whole"));
 }
 
-TEST_F(TrainerTest, AnotherLayoutContinuesTheRun) {
+TEST_F(TrainerTest, Case07AnotherLayoutContinuesTheRun) {
   ASSERT_EQ(train("run", {"--set", "run.steps=20", "--dump-gradients", at("g")}, 1).exit_code, 0);
   Child child(command("run", {"--json"}, 1), at("err"));
   ASSERT_TRUE(child.wait_for_step(7));
@@ -131,7 +131,7 @@ TEST_F(TrainerTest, AnotherLayoutContinuesTheRun) {
   EXPECT_EQ(metrics("run").size(), 20U);
 }
 
-TEST_F(TrainerTest, SaysCaptionsAndLosses) {
+TEST_F(TrainerTest, SaysCaptions) {
   ASSERT_EQ(train("run", {"--set", "data.shuffle=true"}).exit_code, 0);
   ASSERT_EQ(run_command({"tar", "-xf", at("data/shapes-00000.tar"), "-C", folder_.string(), "000000.png", "000001.png"}, 10s)
                 .exit_code,
@@ -148,8 +148,12 @@ TEST_F(TrainerTest, SaysCaptionsAndLosses) {
     EXPECT_LE(text_of(line, "caption").size(), 36U);  // bytes that are no UTF-8 take three
   }
   EXPECT_EQ(captions, 2);
+}
 
-  // 64 samples in 8 batches of 8: the training loss of a frozen model over the data set is what eval says.
+// 64 samples in batches of 5, the last one short. Trained in 8 batches of 8 without a change, the model's loss over the data set is
+// what eval says.
+TEST_F(TrainerTest, Case14EvaluationCountsEachSampleOnce) {
+  ASSERT_EQ(train("run").exit_code, 0);
   const CommandResult eval = trainer({"eval", at("run"), "--derange", "--json", "--batch", "5"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   const Numbers j = numbers_of(eval.out);
@@ -185,6 +189,21 @@ TEST_F(TrainerTest, PlansAndShowsWithoutTraining) {
   EXPECT_EQ(dry.exit_code, 0) << dry.err;
   EXPECT_NE(dry.out.find("rank 1  000004"), std::string::npos) << dry.out;
   EXPECT_NE(dry.out.find("64 samples in the data set"), std::string::npos) << dry.out;
+
+  const CommandResult apart = train("run", {"--plan", "--ranks", "6", "--json", "--set", "parallel.encoder.dp=2"});
+  ASSERT_EQ(apart.exit_code, 0) << apart.err;
+  std::istringstream of_six(apart.out);
+  std::vector<Numbers> six;
+  while (std::getline(of_six, line)) six.push_back(numbers_of(line));
+  ASSERT_EQ(six.size(), 7U);
+  EXPECT_EQ(six[0].at("dp"), 4);
+  EXPECT_EQ(six[0].at("encoder_tp"), 1);
+  EXPECT_EQ(six[6].at("encoder_dp"), 1);
+  EXPECT_LT(six[5].at("memory_bytes"), six[1].at("memory_bytes"));
+  const CommandResult three = train("run", {"--dry-run", "--set", "parallel.encoder.tp=1"}, 3);
+  EXPECT_EQ(three.exit_code, 0) << three.err;
+  EXPECT_NE(three.out.find("ranks 2 to 2 are the encoder's: tp 1 x dp 1"), std::string::npos) << three.out;
+  EXPECT_NE(three.out.find("rank 1  000004"), std::string::npos) << three.out;
   EXPECT_FALSE(std::filesystem::exists(at("run")));
 }
 
