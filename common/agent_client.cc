@@ -68,6 +68,13 @@ bool AgentClient::try_send(const KeyValues& message) noexcept {
   }
 }
 
+std::optional<KeyValues> AgentClient::try_receive() {
+  std::string buffer(agent_message_limit, '\0');
+  const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (n <= 0) return std::nullopt;
+  return parse_key_values(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
+}
+
 KeyValues AgentClient::receive(std::chrono::milliseconds deadline) {
   std::string buffer(agent_message_limit, '\0');
   for (;;) {

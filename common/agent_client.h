@@ -5,7 +5,9 @@
 // packet of KEY=VALUE lines (common/key_values.h).
 //
 // A message without VERB is progress of a rank and has no answer: any of STEP= (steps finished), CHECKPOINT= (step of the last committed
-// checkpoint), PHASE= (start, load, train, save, eval, end), LOSS=. The rank is found by the peer's process id or one of its ancestors.
+// checkpoint), PHASE= (start, load, train, save, eval, end), LOSS=, BUSY= (seconds of own work in the last step, without waiting for others),
+// GROUP= (ranks with the same do the same work). The rank is found by the peer's process id or one of its ancestors. With LISTEN=1 the
+// connection is sent ADVICE packets from then on, see agent/daemon/advice.h.
 //
 // With VERB= it is a request; the answer is one packet, `OK=1` or `OK=0` and `ERROR=text`, and more keys:
 //
@@ -21,7 +23,8 @@
 //                                                                                          killers); KILLED= count, LATE= nodes without answer
 //   probe     anyone         NODES                                                         GOOD= host list whose agent and slurmd answered within
 //                                                                                          300 ms and whose training NICs have carrier and that
-//                                                                                          are not drained, BAD= the rest, WHY_<node>= reason each
+//                                                                                          are not drained, BAD= the rest, DOUBTFUL= those of GOOD whose
+//                                                                                          failure is foretold, WHY_<node>= reason each
 //   status    anyone         [JOB]                                                         JSON= one document
 //   events    anyone         [SINCE= event number]                                         JSON= array of event objects
 //
@@ -33,6 +36,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "common/files.h"
@@ -52,6 +56,8 @@ class AgentClient {
   void send(const KeyValues& message, std::chrono::milliseconds deadline);
   // Sends where it can at once; false where the agent is behind or gone. For progress, which must never hold a rank up.
   bool try_send(const KeyValues& message) noexcept;
+  // What has arrived, without waiting; nothing where nothing has, or the agent is gone.
+  std::optional<KeyValues> try_receive();
   // Next packet; throws at the deadline and where the agent has closed (message says which).
   KeyValues receive(std::chrono::milliseconds deadline);
   KeyValues request(const KeyValues& message, std::chrono::milliseconds deadline);

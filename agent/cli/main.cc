@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -23,7 +24,7 @@ constexpr std::chrono::milliseconds for_ever{1000L * 3600 * 24 * 365};
 constexpr std::chrono::milliseconds for_slurm{60000};
 
 struct Options {
-  std::string config = mm::Site::default_path, socket, job;
+  std::string config, socket, job;
   std::vector<std::string> files;
   std::string device;
   double days = 28;
@@ -33,8 +34,16 @@ struct Options {
 };
 
 mm::AgentClient connect(const Options& options) {
+  const auto environment = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
   if (!options.socket.empty()) return mm::AgentClient(options.socket);
-  return mm::AgentClient(mm::agent_socket_path(mm::load_site(options.config).run_dir, mm::this_node()));
+  if (options.config.empty())  // a task of a job is told where its agent is
+    if (const std::string socket = environment("MM_AGENT_SOCKET"); !socket.empty()) return mm::AgentClient(socket);
+  std::string config = options.config.empty() ? environment("MM_TRAIN_CONF") : options.config;
+  if (config.empty()) config = mm::Site::default_path;
+  return mm::AgentClient(mm::agent_socket_path(mm::load_site(config).run_dir, mm::this_node()));
 }
 
 Json document(const mm::KeyValues& answer) {
@@ -56,7 +65,7 @@ void print_status(const Json& s) {
   for (const Json& p : s["problems"]) fmt::print("  problem: {}\n", p.get<std::string>());
   for (const Json& i : s["incidents"])
     fmt::print("  incident {}: {} {} {} {}, {}: {}\n", i["id"].get<int64_t>(), i["severity"].get<std::string>(), i["class"].get<std::string>(), i["device"].get<std::string>(),
-               i["code"].get<std::string>(), i["action"].get<std::string>(), i["evidence"].get<std::string>());
+               i["code"].get<std::string>(), i["action"].get<std::string>(), i["evidence"].empty() ? "" : i["evidence"][0].get<std::string>());
   for (const Json& n : s["nics"])
     fmt::print("  NIC {}: {}\n", n["name"].get<std::string>(),
                !n["present"].get<bool>() ? "absent" : !n["up"].get<bool>() ? "set down" : n["carrier"].get<bool>() ? "carrier" : "no carrier");
@@ -166,7 +175,8 @@ int clear(const Options& options) {
     mm::log::error("{}", mm::get(answer, "ERROR", "refused"));
     return mm::exit_status::found;
   }
-  fmt::print("{}\n", mm::get(answer, "DONE"));
+  const std::string done = mm::get(answer, "DONE");
+  fmt::print("{}\n", options.json ? Json{{"done", done}}.dump() : done);
   return mm::exit_status::ok;
 }
 

@@ -53,19 +53,27 @@ Agent::Agent(Loop& loop, const Site& site, const std::string& node)
       neighbours_(c_, events_, ranks_, jobs_),
       desk_(c_, events_),
       health_(c_, events_, desk_),
+      advice_(c_, events_, desk_, [this](ClientId client, const std::string& packet) { server_.send(client, packet); }),
+      stragglers_(c_, events_, desk_),
       history_(loop, site.state_dir, node),
       state_path_(fmt::format("{}/agent-{}.json", site.state_dir, node)),
       slurm_cache_path_(fmt::format("{}/slurm-{}.txt", site.state_dir, node)),
       server_(loop, agent_socket_path(site.run_dir, node),
               {[this](ClientId client, const Peer& peer, std::string_view text) { local_message(client, peer, text); },
-               [this](ClientId client) { events_.forget(client); }}) {}
+               [this](ClientId client) {
+                 events_.forget(client);
+                 advice_.forget(client);
+               }}) {}
 
 void Agent::start() {
   load_state();
   desk_.on_report([this](const Incident& incident) {
     history_.add(incident);
     if (incident.id > 0) ++incident_counts_[incident.kind];
+    advice_.incident(incident);
   });
+  advice_.start();
+  stragglers_.start();
   ranks_.resume();
   open_keeper();
   learn_slurm();
@@ -117,7 +125,11 @@ void Agent::learn_slurm() {
     constexpr const char* mark = "\n--- config ---\n";
     try {
       const std::string nodes = c_.slurm.nodes_text(), config = c_.slurm.config_text();
-      write_file_durably(slurm_cache_path_, nodes + mark + config);
+      try {
+        write_file_durably(slurm_cache_path_, nodes + mark + config);
+      } catch (const Error& e) {
+        log::warn("{}", e.what());  // a full disk: only a start while slurmctld is away would need it
+      }
       AddressBook book = make_address_book(parse_nodes(nodes), c_.site.port_offset);
       return [this, book = std::move(book), config = parse_config(config)] { slurm_learnt(book, config, false); };
     } catch (const std::exception& e) {
@@ -150,6 +162,7 @@ void Agent::slurm_learnt(const AddressBook& book, const SlurmConfig& config, boo
   if (first) {
     log::info("{}: {} nodes known, slurmctld at {}:{}{}", c_.node, book.size(), config.controller, config.controller_port, from_cache ? " (as of an earlier run)" : "");
     health_.slurm_known();
+    if (hardware_) hardware_->slurm_known(config.munge_socket);
     desk_.resume();
     jobs_.resume();
     if (keeper_)
@@ -235,6 +248,7 @@ void Agent::asked(const std::string& from, const KeyValues& message, const Mesh:
       });
     if (verb == "heard") return reply(neighbours_.age_of(get(message, "NODE")));
     if (verb == "silent") return neighbours_.report_received(message, reply);
+    if (verb == "paces") return reply(stragglers_.paces(job, step));
     if (verb == "ranks") return reply(ranks_.states(job, step));
     if (verb == "killed") return reply({{"OK", "1"}, {"STEPS", fmt::format("{}", fmt::join(ranks_.killed_steps(job), ","))}});
     if (verb == "kill")

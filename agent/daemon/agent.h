@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/daemon/advice.h"
 #include "agent/daemon/context.h"
 #include "agent/daemon/desk.h"
 #include "agent/daemon/events.h"
@@ -16,6 +17,7 @@
 #include "agent/daemon/kernel_watch.h"
 #include "agent/daemon/neighbours.h"
 #include "agent/daemon/ranks.h"
+#include "agent/daemon/stragglers.h"
 #include "agent/http/metrics_server.h"
 #include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
@@ -67,6 +69,8 @@ class Agent {
   Neighbours neighbours_;
   Desk desk_;
   Health health_;
+  Advice advice_;
+  Stragglers stragglers_;
   History history_;
   std::optional<KernelWatch> kernel_;
   std::optional<HardwareWatch> hardware_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "agent/incidents/incident_json.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -40,6 +41,7 @@ Incident Desk::incident_of(const Open& open) const {
   out.id = open.id;
   out.origin = out.node = c_.node;
   out.kind = std::string(name(open.report.part));
+  out.scope = open.report.scope;
   out.code = open.report.code;
   out.device = open.report.device;
   out.severity = std::string(name(open.report.severity));
@@ -107,6 +109,12 @@ std::vector<std::string> Desk::problems() const {
                               r.evidence.empty() ? "" : r.evidence.front().substr(0, longest_quote)));
   }
   return out;
+}
+
+std::optional<std::string> Desk::doubt() const {
+  for (const auto& [key, open] : open_)
+    if (open.report.action == Action::checkpoint) return open.report.evidence.empty() ? open.report.code : open.report.evidence.front().substr(0, longest_quote);
+  return std::nullopt;
 }
 
 void Desk::clear() { open_.clear(); }
@@ -204,37 +212,25 @@ void Desk::drain_later(const std::string& key, const std::string& why) {
 }
 
 std::string Desk::state_to_text() const {
-  nlohmann::json out = nlohmann::json::array();
-  for (const auto& [key, o] : open_)
-    out.push_back({{"key", key},
-                   {"id", o.id},
-                   {"time", o.time},
-                   {"class", name(o.report.part)},
-                   {"code", o.report.code},
-                   {"device", o.report.device},
-                   {"severity", name(o.report.severity)},
-                   {"action", name(o.report.action)},
-                   {"count", o.report.count},
-                   {"drained", o.drained},
-                   {"evidence", o.report.evidence}});
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const auto& [key, open] : open_) {
+    nlohmann::ordered_json one = json_from_incident(incident_of(open));
+    one["key"] = key;
+    one["drained"] = open.drained;
+    out.push_back(std::move(one));
+  }
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void Desk::state_from_text(const std::string& text) {
-  for (const auto& saved : nlohmann::json::parse(text)) {
+  for (const auto& saved : nlohmann::ordered_json::parse(text)) {
+    const Incident i = incident_from_json(saved);
     Open o;
-    o.id = saved.at("id");
-    o.time = saved.at("time");
-    o.report.part = parse(saved.at("class").get<std::string>(), Part::peer);
-    o.report.code = saved.at("code");
-    o.report.device = saved.at("device");
-    o.report.severity = parse(saved.at("severity").get<std::string>(), Severity::fatal);
-    o.report.action = parse(saved.at("action").get<std::string>(), Action::drain);
-    o.report.count = saved.at("count");
+    o.id = i.id;
+    o.time = i.time;
     o.drained = saved.at("drained");
-    o.report.evidence = saved.at("evidence").get<std::vector<std::string>>();
-    const std::string key = saved.at("key");
-    open_[key] = std::move(o);
+    o.report = {parse(i.kind, Part::peer), i.code, i.device, i.scope, parse(i.severity, Severity::fatal), parse(i.action, Action::drain), i.count, i.evidence, i.job};
+    open_[saved.at("key").get<std::string>()] = std::move(o);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "agent/daemon/context.h"
@@ -30,6 +31,8 @@ class Desk {
   bool is_open(const std::string& key) const { return open_.contains(key); }
   // Faults that are open and keep the node out of launches, a line each.
   std::vector<std::string> problems() const;
+  // What foretells a failure, if anything does.
+  std::optional<std::string> doubt() const;
   struct Open {
     int64_t id = 0;
     Report report;
@@ -37,6 +40,7 @@ class Desk {
     bool draining = false, drained = false;
   };
   const std::map<std::string, Open>& open() const { return open_; }
+  Incident incident_of(const Open& open) const;
   // Once Slurm is known: drains that an earlier agent began are finished. One that was done is not done again: the node may have been repaired.
   void resume();
   // By an admin's word, after a passing check.
@@ -51,7 +55,6 @@ class Desk {
   void state_from_text(const std::string& text);
 
  private:
-  Incident incident_of(const Open& open) const;
   void tell(const Incident& incident);
   void drain(const std::string& key, size_t keeper);
   void drain_now(const std::string& key);

@@ -18,7 +18,9 @@ constexpr const char* xid_probe = "xid";
 
 Part part_of_probe(const std::string& probe) {
   if (probe == "gpu" || probe == xid_probe) return Part::gpu;
-  if (probe == "ports") return Part::nic;
+  if (probe == "ports" || probe == "interfaces") return Part::nic;
+  if (probe == "munge") return Part::slurm;
+  if (probe == "clock") return Part::clock;
   return probe == "host" ? Part::node : Part::storage;
 }
 
@@ -72,6 +74,9 @@ HardwareWatch::HardwareWatch(Context& context, Desk& desk, History& history, boo
     }
   runner_.add(host_probe());
   runner_.add(port_probe());
+  runner_.add(interface_probe());
+  runner_.add(clock_probe());
+  if (const auto smartctl = find_smartctl()) runner_.add(smart_probe(*smartctl));
   std::vector<std::string> folders = c_.site.check_paths;
   folders.insert(folders.end(), {"/", c_.site.state_dir});
   runner_.add(disk_probe(std::move(folders)));
@@ -81,6 +86,8 @@ HardwareWatch::HardwareWatch(Context& context, Desk& desk, History& history, boo
   look_back_timer_.repeat(look_back_period, [this] { look_back(); });
   look_back();
 }
+
+void HardwareWatch::slurm_known(const std::string& munge_socket) { runner_.add(munge_probe(munge_socket)); }
 
 void HardwareWatch::result(const std::string& probe, const ProbeResult& news) {
   std::set<std::string> now;

@@ -25,6 +25,8 @@ class HardwareWatch {
   // `kernel_log_reads`: else Xids are asked of NVML.
   HardwareWatch(Context& context, Desk& desk, History& history, bool kernel_log_reads);
 
+  // Once Slurm has told where munged listens; empty is munge's default.
+  void slurm_known(const std::string& munge_socket);
   // Runs every probe; `done` is called when all are back, or at the deadline.
   void run_all(milliseconds deadline, std::function<void()> done);
   const std::map<std::string, double>& metrics() const { return metrics_; }

@@ -127,31 +127,41 @@ std::vector<std::string> Health::problems() const {
   }
   if (slurmd_port_ == 0) out.push_back("Slurm has not told this node's address yet");
   else if (!port_is_listening(slurmd_port_).value_or(slurmd_listens_)) out.push_back(fmt::format("slurmd does not listen on port {}", slurmd_port_));
+  for (const char* key : {"munge/down", "hang/munge"})
+    if (const auto at = desk_.open().find(key); at != desk_.open().end()) out.push_back(at->second.report.evidence.front());
   for (std::string& problem : desk_.problems()) out.push_back(std::move(problem));
   return out;
 }
 
 KeyValues Health::probe() const {
   const auto found = problems();
-  if (found.empty()) return {{"OK", "1"}};
+  if (found.empty()) {
+    KeyValues out = {{"OK", "1"}};
+    if (const auto doubt = desk_.doubt()) out["DOUBT"] = *doubt;
+    return out;
+  }
   return {{"OK", "0"}, {"ERROR", fmt::format("{}", fmt::join(found, "; "))}};
 }
 
 void Health::probe_nodes(const std::string& list, std::function<void(const KeyValues&)> done) {
   struct Probe {
     std::vector<std::string> nodes;
-    std::map<std::string, std::string> bad;
+    std::map<std::string, std::string> bad, doubtful;
     int parts = 2;
     bool answered = false;
     std::function<void(const KeyValues&)> done;
     void answer() {
       if (std::exchange(answered, true)) return;
       KeyValues out = {{"OK", "1"}};
-      std::vector<std::string> good_nodes, bad_nodes;
+      std::vector<std::string> good_nodes, bad_nodes, doubtful_nodes;
       for (const std::string& n : nodes) {
         const auto at = bad.find(n);
         if (at == bad.end()) {
           good_nodes.push_back(n);
+          if (const auto doubt = doubtful.find(n); doubt != doubtful.end()) {
+            doubtful_nodes.push_back(n);
+            out["WHY_" + n] = doubt->second;
+          }
           continue;
         }
         bad_nodes.push_back(n);
@@ -159,6 +169,7 @@ void Health::probe_nodes(const std::string& list, std::function<void(const KeyVa
       }
       out["GOOD"] = compress_hostlist(good_nodes);
       out["BAD"] = compress_hostlist(bad_nodes);
+      if (!doubtful_nodes.empty()) out["DOUBTFUL"] = compress_hostlist(doubtful_nodes);
       done(out);
     }
   };
@@ -169,6 +180,7 @@ void Health::probe_nodes(const std::string& list, std::function<void(const KeyVa
   for (const std::string& n : p->nodes) {
     if (n == c_.node) {
       if (const auto found = problems(); !found.empty()) p->bad[n] = found.front();
+      if (const auto doubt = desk_.doubt()) p->doubtful[n] = *doubt;
     } else if (const auto condemned = c_.condemned.find(n); condemned != c_.condemned.end()) {
       p->bad[n] = condemned->second.evidence;
     } else if (!c_.mesh.book().contains(n)) {
@@ -181,6 +193,7 @@ void Health::probe_nodes(const std::string& list, std::function<void(const KeyVa
     for (const auto& [node, answer] : answers) {
       if (!answer) p->bad[node] = "its agent does not answer";
       else if (get(*answer, "OK") != "1") p->bad[node] = get(*answer, "ERROR", "unfit");
+      else if (answer->contains("DOUBT")) p->doubtful[node] = get(*answer, "DOUBT");
     }
     if (--p->parts == 0) p->answer();
   });

@@ -72,6 +72,7 @@ void KernelWatch::turn() {
     r.part = f.part;
     r.code = f.code;
     r.device = f.device;
+    if (f.facts.contains("sxid")) r.scope = "switch";  // of NVLink: every GPU behind it
     r.severity = f.severity;
     r.action = f.action;
     r.count = f.count;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/daemon/agent.h"
+#include "agent/incidents/incident_json.h"
 #include "common/agent_client.h"
 #include "common/error.h"
 #include "common/hostlist.h"
@@ -35,7 +36,7 @@ void Agent::answer(ClientId client, const KeyValues& message) { server_.send(cli
 void Agent::local_message(ClientId client, const Peer& peer, std::string_view text) {
   const KeyValues message = parse_key_values(text);
   if (!message.contains("VERB")) {
-    ranks_.progress(peer.pid, message);
+    if (ranks_.progress(peer.pid, message) && get(message, "LISTEN") == "1") advice_.listen(client);
     return;
   }
   try {
@@ -194,16 +195,7 @@ std::string Agent::status_json(const Peer& peer, const std::string& only) const 
   for (const auto& [name, time] : c_.contacts.all())
     peers.push_back({{"node", name}, {"heard_ms", static_cast<int64_t>(c_.contacts.age(name, now) * 1000)}, {"silent", !c_.is_live(name)}});
   Json open = Json::array();
-  for (const auto& [key, o] : desk_.open())
-    open.push_back({{"id", o.id},
-                    {"class", name(o.report.part)},
-                    {"code", o.report.code},
-                    {"device", o.report.device},
-                    {"severity", name(o.report.severity)},
-                    {"action", name(o.report.action)},
-                    {"count", o.report.count},
-                    {"time", o.time},
-                    {"evidence", o.report.evidence.empty() ? "" : o.report.evidence.front()}});
+  for (const auto& [key, o] : desk_.open()) open.push_back(json_from_incident(desk_.incident_of(o)));
   Json kernel_log = {{"path", c_.site.kernel_log}, {"reads", kernel_ && kernel_->reads()}, {"lines", kernel_ ? kernel_->lines() : 0}, {"lost", kernel_ ? kernel_->lost() : 0}};
   const Mesh::Counts& counts = c_.mesh.counts();
   Json out = {{"node", c_.node},

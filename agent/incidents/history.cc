@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "agent/incidents/incident_json.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -113,19 +114,18 @@ void History::ask(double since, const std::string& device, int most, std::functi
       bind_text(s.get(), 3, device);
       sqlite3_bind_int(s.get(), 4, most);
       while (sqlite3_step(s.get()) == SQLITE_ROW) {
-        nlohmann::ordered_json lines = nlohmann::ordered_json::array();
-        for (const std::string& line : incident_from_message({{"EVIDENCE", column(s.get(), 10)}}).evidence) lines.push_back(line);
-        out.push_back({{"time", sqlite3_column_double(s.get(), 0)},
-                       {"id", sqlite3_column_int64(s.get(), 1)},
-                       {"node", column(s.get(), 2)},
-                       {"class", column(s.get(), 3)},
-                       {"code", column(s.get(), 4)},
-                       {"device", column(s.get(), 5)},
-                       {"severity", column(s.get(), 6)},
-                       {"action", column(s.get(), 7)},
-                       {"count", sqlite3_column_int64(s.get(), 8)},
-                       {"job", column(s.get(), 9)},
-                       {"evidence", std::move(lines)}});
+        Incident i = incident_from_message({{"EVIDENCE", column(s.get(), 10)}});
+        i.time = sqlite3_column_double(s.get(), 0);
+        i.id = sqlite3_column_int64(s.get(), 1);
+        i.node = column(s.get(), 2);
+        i.kind = column(s.get(), 3);
+        i.code = column(s.get(), 4);
+        i.device = column(s.get(), 5);
+        i.severity = column(s.get(), 6);
+        i.action = column(s.get(), 7);
+        i.count = sqlite3_column_int64(s.get(), 8);
+        i.job = column(s.get(), 9);
+        out.push_back(json_from_incident(i));
       }
     }
     return [done, text = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)] { done(text); };

@@ -9,7 +9,7 @@
 namespace mm::agent {
 
 KeyValues message_from_incident(const Incident& i) {
-  KeyValues out = {{"EVENT", "incident"},   {"ID", std::to_string(i.id)}, {"ORIGIN", i.origin}, {"CLASS", i.kind},
+  KeyValues out = {{"EVENT", "incident"},   {"ID", std::to_string(i.id)}, {"ORIGIN", i.origin}, {"CLASS", i.kind},       {"SCOPE", scope_of(i)},
                    {"DEVICE", i.device},    {"SEVERITY", i.severity},     {"ACTION", i.action}, {"NODE", i.node},
                    {"TIME", fmt::format("{:.6f}", i.time)}, {"EVIDENCE", fmt::format("{}", fmt::join(i.evidence, "\n"))}};
   if (!i.code.empty()) out["CODE"] = i.code;
@@ -25,6 +25,7 @@ Incident incident_from_message(const KeyValues& m) {
   i.id = get_int(m, "ID", 0);
   i.origin = get(m, "ORIGIN");
   i.kind = get(m, "CLASS");
+  i.scope = get(m, "SCOPE");
   i.code = get(m, "CODE");
   i.count = get_int(m, "COUNT", 1);
   i.device = get(m, "DEVICE");
@@ -39,6 +40,12 @@ Incident incident_from_message(const KeyValues& m) {
   for (size_t end; (end = rest.find('\n')) != std::string::npos; rest.erase(0, end + 1)) i.evidence.push_back(rest.substr(0, end));
   if (!rest.empty()) i.evidence.push_back(rest);
   return i;
+}
+
+std::string scope_of(const Incident& i) {
+  if (!i.scope.empty()) return i.scope;
+  if (i.rank >= 0 || i.kind == "app") return "rank";
+  return i.kind == "gpu" && !i.device.empty() ? "gpu" : "node";
 }
 
 std::string drain_reason(const std::string& evidence, int64_t id) {

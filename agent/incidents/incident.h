@@ -14,10 +14,11 @@ struct Incident {
   int64_t id = 0;        // unique among those of `origin`
   std::string origin;    // node whose agent opened it
   std::string kind;      // its class: app, gpu, nic, node, storage, memory, clock, slurm, peer
+  std::string scope;     // how far it reaches: rank, gpu, node, switch; empty: see scope_of
   std::string code;      // what it is: an Xid's number, "aer_fatal", ...; may be empty
   std::string device;    // such as "eth1"; may be empty
   std::string severity;  // info, warning, error, fatal
-  std::string action;    // ignore, alert, restart, requeue, drain
+  std::string action;    // ignore, alert, checkpoint, restart, requeue, drain
   std::string node;      // node that it is about
   std::string job, step; // where it is about one
   int rank = -1;
@@ -28,6 +29,9 @@ struct Incident {
 
 KeyValues message_from_incident(const Incident& incident);
 Incident incident_from_message(const KeyValues& message);
+
+// Where the incident does not say: a rank's own is of the rank, a GPU's of the GPU, any other of the node.
+std::string scope_of(const Incident& incident);
 
 // What is written as a node's reason: "mm-agent: nic eth1 carrier lost ... (incident 7)", one line, no double quote.
 std::string drain_reason(const std::string& evidence, int64_t id);

@@ -80,11 +80,12 @@ Journal::Journal(Loop& loop, const std::string& state_dir, const std::string& no
 // A block is on disk before its first number is used; one small durable write in a thousand.
 int64_t Journal::reserve(int64_t& next, int64_t& limit) {
   if (next >= limit) {
-    limit = next + block;
+    const int64_t before = std::exchange(limit, next + block);
     try {
       write_file_durably(numbers_path_, format_key_values({{"EVENT", std::to_string(event_limit_)}, {"INCIDENT", std::to_string(incident_limit_)}}));
     } catch (const Error& e) {
       log::error("agent: numbers are not reserved on disk: {}", e.what());
+      limit = before;  // tried again with the next number
     }
   }
   return next++;

@@ -12,6 +12,7 @@ namespace mm::agent {
 struct Report {
   Part part = Part::node;
   std::string code, device;
+  std::string scope;  // where it is another than its class says, see incidents/incident.h
   Severity severity = Severity::warning;
   Action action = Action::alert;
   int64_t count = 1;

@@ -12,9 +12,12 @@ std::vector<std::string> neighbours(const std::vector<std::string>& nodes, const
   if (at == nodes.end()) return {};
   const size_t n = nodes.size(), me = static_cast<size_t>(at - nodes.begin());
   std::set<size_t> places;
-  for (size_t offset = 1; offset < n; offset = n <= all_watch_all ? offset + 1 : offset * 2) {
-    places.insert((me + offset) % n);
-    places.insert((me + n - offset) % n);
+  std::vector<size_t> distances = {1, n * 38 / 100};
+  if (n <= all_watch_all)
+    for (distances.clear(); distances.size() + 1 < n;) distances.push_back(distances.size() + 1);
+  for (const size_t d : distances) {
+    places.insert((me + d) % n);
+    places.insert((me + n - d) % n);
   }
   places.erase(me);
   std::vector<std::string> out;

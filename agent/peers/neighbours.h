@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who watches whom in a job of n nodes: everybody where n <= 8, else a chord ring (the nodes 1, 2, 4, ... places away, both ways), so that
-// the traffic of a node grows with log n. The relation is symmetric: who beats to a node also watches it.
+// Who watches whom in a job of n nodes: everybody where n <= 8, else four: the nodes next to it in a ring, and those 0.38 n
+// places away, both ways. So the traffic of a node is constant, and when neighbours in the ring (a rack, a switch) are lost together, up to a
+// third of all, each of them still has two monitors elsewhere. The relation is symmetric: who beats to a node also watches it.
 #pragma once
 
 #include <string>

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "agent/probes/host.h"
+#include "agent/probes/place.h"
 #include "agent/probes/sysfs.h"
 
 namespace mm::agent {
@@ -25,20 +26,6 @@ Report storage(const char* code, const std::string& device, Severity severity, s
   r.evidence = {std::move(words)};
   return r;
 }
-
-// Tells what a run is at, to whoever reports that it hangs.
-struct Place {
-  std::mutex mutex;
-  std::string where;
-  void at(const std::string& now) {
-    const std::lock_guard lock(mutex);
-    where = now;
-  }
-  std::string get() {
-    const std::lock_guard lock(mutex);
-    return where;
-  }
-};
 
 std::string test_folder(const std::string& folder) {
   const std::string path = fmt::format("{}/.mm-agent-check-{}", folder, ::getpid());

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "agent/probes/nvml_abi.h"
+#include "agent/probes/temperature_drift.h"
 
 namespace mm::agent {
 namespace {
@@ -101,6 +102,7 @@ std::optional<Probe> gpu_probe(const std::shared_ptr<Nvml>& library) {
     std::string doing;
     std::optional<GpuStates> first;
     GpuStates last;
+    TemperatureDrift drift;
   };
   auto memory = std::make_shared<Memory>();
   Probe probe;
@@ -114,6 +116,10 @@ std::optional<Probe> gpu_probe(const std::shared_ptr<Nvml>& library) {
     });
     if (!memory->first) memory->first = memory->last = now;
     ProbeResult out = judge_gpus(*memory->first, memory->last, now);
+    for (const auto& [device, d] : memory->drift.look(now, std::chrono::duration<double>(period).count()))
+      out.reports[device + "/predict_temperature"] =
+          gpu("predict_temperature", device, Severity::warning, Action::checkpoint,
+              fmt::format("is {:.0f} C hotter than usual against its peers at the same power (usually {:+.0f} C): its cooling may fail", d.degrees, d.usual));
     memory->last = std::move(now);
     return out;
   };

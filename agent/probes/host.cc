@@ -19,6 +19,7 @@ constexpr int runs_in_d = 6;               // the same process in state D at so 
 constexpr int sustained_runs = 6;
 constexpr double usual_factor = 3;         // load against the node's own average
 constexpr double learning = 0.01;
+constexpr double high_memory = 0.85, unusual_memory = 0.15;  // used shares: this much, and this much more than usual
 
 Report node(const char* code, Severity severity, std::string words) {
   Report r;
@@ -36,11 +37,20 @@ double field(const std::string& text, const std::string& key) {
 struct Memory {
   std::map<std::string, int> in_d;  // pid and start time -> runs
   std::map<std::string, double> throttles;
-  double usual_load = -1;
-  int high_loads = 0;
+  double usual_load = -1, usual_memory = -1, last_memory = 0;
+  int high_loads = 0, high_memory = 0;
 };
 
-void look_at_memory(const std::string& root, ProbeResult& out) {
+// High against the node's own history, which is not learnt from while it lasts.
+void look_at_used_memory(double used, Memory& memory) {
+  if (memory.usual_memory < 0) memory.usual_memory = used;
+  const bool high = used > high_memory && used > memory.usual_memory + unusual_memory;
+  memory.high_memory = high ? memory.high_memory + 1 : 0;
+  memory.last_memory = used;
+  if (!high) memory.usual_memory += learning * (used - memory.usual_memory);
+}
+
+void look_at_memory(const std::string& root, Memory& memory, ProbeResult& out) {
   if (const auto info = read_small(root + "/proc/meminfo")) {
     const double total = field(*info, "MemTotal:"), available = field(*info, "MemAvailable:");
     if (total > 0) out.metrics["mm_memory_available_bytes"] = available * 1024;
@@ -50,6 +60,12 @@ void look_at_memory(const std::string& root, ProbeResult& out) {
         r.part = Part::memory;
         return r;
       }();
+    if (total > 0) look_at_used_memory(1 - available / total, memory);
+  }
+  if (memory.high_memory >= sustained_runs) {
+    Report r = node("memory_high", Severity::warning, fmt::format("{:.0f} % of the memory are used, usually {:.0f} %", 100 * memory.last_memory, 100 * memory.usual_memory));
+    r.part = Part::memory;
+    out.reports["memory_high"] = r;
   }
   if (const auto pressure = read_small(root + "/proc/pressure/memory")) {
     const size_t full = pressure->find("full ");
@@ -110,10 +126,11 @@ void look_at_cpus(const std::string& root, Memory& memory, ProbeResult& out) {
   // High against the node's own history, and more than its CPUs can do.
   const double cpus = static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   if (memory.usual_load < 0) memory.usual_load = *load;
-  memory.high_loads = *load > usual_factor * std::max(memory.usual_load, cpus) ? memory.high_loads + 1 : 0;
+  const bool high = *load > usual_factor * std::max(memory.usual_load, cpus);
+  memory.high_loads = high ? memory.high_loads + 1 : 0;
   if (memory.high_loads >= sustained_runs)
     out.reports["load"] = node("load_high", Severity::warning, fmt::format("load {:.1f}, which is usually {:.1f}", *load, memory.usual_load));
-  memory.usual_load += learning * (*load - memory.usual_load);
+  if (!high) memory.usual_load += learning * (*load - memory.usual_load);
 }
 
 }  // namespace
@@ -125,7 +142,7 @@ Probe host_probe(const std::string& root) {
   p.deadline = deadline;
   p.run = [root, memory = std::make_shared<Memory>()] {
     ProbeResult out;
-    look_at_memory(root, out);
+    look_at_memory(root, *memory, out);
     look_at_processes(root, *memory, out);
     look_at_cpus(root, *memory, out);
     return out;

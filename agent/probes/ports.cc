@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "agent/probes/flaps.h"
 #include "agent/probes/host.h"
 #include "agent/probes/sysfs.h"
 
@@ -12,7 +13,6 @@ namespace mm::agent {
 namespace {
 
 constexpr milliseconds period{2000}, deadline{5000};
-constexpr double flap_window = 600;          // seconds for which a flap is news
 constexpr double symbol_errors_an_hour = 120;
 constexpr int looks_down = 2;                // a port that restarts its link is up again by then
 
@@ -23,7 +23,7 @@ struct Port {
   int down = 0;
   double best_rate = 0;
   std::map<std::string, double> counters;
-  double flaps = 0, last_flap = -1e12;
+  Flaps flaps;
   std::vector<std::pair<double, double>> symbol_errors;  // when, how many
 };
 
@@ -72,14 +72,9 @@ void look(const std::string& folder, const std::string& name, const std::string&
     const auto before = port.counters.find(counter);
     const double grown = before == port.counters.end() || *value < before->second ? 0 : *value - before->second;
     port.counters[counter] = *value;
+    if (counter == std::string_view("link_downed")) port.flaps.count(*value);
     if (grown <= 0) continue;
-    if (counter == std::string_view("link_downed")) {
-      if (now - port.last_flap > flap_window) port.flaps = 0;
-      port.flaps += grown;
-      port.last_flap = now;
-    } else {
-      corrected += grown;
-    }
+    if (counter != std::string_view("link_downed")) corrected += grown;
     if (counter == std::string_view("symbol_error")) port.symbol_errors.emplace_back(now, grown);
   }
   if (corrected > 0) out.corrected[{device, "link"}] = corrected;
@@ -87,9 +82,9 @@ void look(const std::string& folder, const std::string& name, const std::string&
   double symbols = 0;
   for (const auto& [when, n] : port.symbol_errors) symbols += n;
   if (symbols > symbol_errors_an_hour) add("symbol_errors", Severity::error, Action::checkpoint, fmt::format("nic {} port {} had {:.0f} symbol errors within the hour", device, name, symbols));
-  if (port.flaps > 0 && now - port.last_flap < flap_window) {
-    Report r = nic("link_flap", device, Severity::warning, port.flaps >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} port {} lost its link {:.0f} times", device, name, port.flaps));
-    r.count = static_cast<int64_t>(port.flaps);
+  if (const int64_t n = port.flaps.recent(); n > 0) {
+    Report r = nic("link_flap", device, Severity::warning, n >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} port {} lost its link {} times", device, name, n));
+    r.count = n;
     out.reports[name + "/link_flap"] = r;
   }
 }
@@ -104,7 +99,6 @@ Probe port_probe(const std::string& root) {
   struct Memory {
     std::map<std::string, Port> ports;
     std::map<std::string, std::string> addresses;
-    std::map<std::string, double> errors;  // of interfaces
   };
   p.run = [root, memory = std::make_shared<Memory>()] {
     ProbeResult out;
@@ -114,17 +108,6 @@ Probe port_probe(const std::string& root) {
       if (address.empty()) address = address_of(base + "/" + device, device);
       for (const std::string& number : list_folder(base + "/" + device + "/ports"))
         look(base + "/" + device + "/ports/" + number, device + "/" + number, address, memory->ports[device + "/" + number], out);
-    }
-    const std::string interfaces = root + "/sys/class/net";
-    for (const std::string& name : list_folder(interfaces)) {
-      if (name == "lo" || list_folder(interfaces + "/" + name + "/device").empty()) continue;  // no hardware behind it
-      double errors = 0;
-      for (const char* counter : {"rx_crc_errors", "rx_frame_errors", "tx_carrier_errors"})
-        errors += read_number(interfaces + "/" + name + "/statistics/" + counter).value_or(0);
-      const auto before = memory->errors.find(name);
-      if (before != memory->errors.end() && errors > before->second) out.corrected[{name, "interface"}] = errors - before->second;
-      memory->errors[name] = errors;
-      out.metrics[fmt::format("mm_interface_errors_total{{interface=\"{}\"}}", name)] = errors;
     }
     return out;
   };

@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "agent/incidents/robust.h"
 
 namespace mm::agent {
 namespace {
 
-constexpr size_t remembered_steps = 64;
+constexpr size_t remembered_steps = 64, remembered_paces = 32;
 constexpr size_t steps_to_learn = 3;
 constexpr double least_learnt_limit = 10;
 constexpr double slow_phase_limit = 600;
@@ -16,12 +20,6 @@ constexpr double slow_phase_limit = 600;
 double seconds_between(TimePoint a, TimePoint b) { return std::chrono::duration<double>(b - a).count(); }
 
 bool training(const Progress& p) { return p.phase.empty() || p.phase == "train"; }
-
-double median(std::deque<double> values) {
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -38,10 +36,16 @@ void update(Progress& p, const KeyValues& message, TimePoint now) {
       p.step_seconds.push_back(seconds_between(p.last_step, now) / static_cast<double>(step - p.step));
       if (p.step_seconds.size() > remembered_steps) p.step_seconds.pop_front();
     }
+    if (const double busy = std::strtod(get(message, "BUSY", "-1").c_str(), nullptr); training(p) && busy >= 0 && std::isfinite(busy)) {
+      p.busy_seconds.push_back(busy);
+      if (p.busy_seconds.size() > remembered_paces) p.busy_seconds.pop_front();
+    }
     p.step = step;
     p.last = p.last_step = now;
     p.in_stride = training(p);
   }
+  p.group = get(message, "GROUP", p.group).substr(0, 32);
+  std::erase_if(p.group, [](char c) { return c <= ' '; });
   p.checkpoint = get_int(message, "CHECKPOINT", p.checkpoint);
   p.loss = get(message, "LOSS", p.loss).substr(0, 64);
 }
@@ -51,7 +55,7 @@ std::optional<double> hang_limit(const Progress& p, double given) {
   if (!training(p)) return slow_phase_limit;
   if (given > 0) return given;
   if (p.step_seconds.size() < steps_to_learn) return slow_phase_limit;
-  return std::max(least_learnt_limit, 10 * median(p.step_seconds));
+  return std::max(least_learnt_limit, 10 * median({p.step_seconds.begin(), p.step_seconds.end()}));
 }
 
 std::optional<double> stopped_limit(const Progress& p, double given) {

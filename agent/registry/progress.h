@@ -24,6 +24,8 @@ struct Progress {
   TimePoint last_step;      // when `step` last grew within this phase; meaningless before
   bool in_stride = false;   // last_step belongs to the present phase
   std::deque<double> step_seconds;  // the most recent ones
+  std::deque<double> busy_seconds;  // of them, as far as the rank says (BUSY=): its own work, without waiting for others
+  std::string group;                // ranks of the same do the same work (GROUP=)
 
   bool reports() const { return step >= 0 || !phase.empty(); }
 };

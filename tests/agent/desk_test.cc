@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/desk.h"
+#include "tests/agent/desk_fixture.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "agent/incidents/incident_json.h"
 
 namespace mm::agent {
 namespace {
 
-// A desk without a cluster: nothing is drained, since nobody knows the nodes.
-class DeskTest : public testing::Test {
+class DeskTest : public DeskFixture {
  protected:
-  DeskTest()
-      : context_{loop_, Site(), "n1", Slurm("", true), {}, {}, Journal(loop_, folder_.path, "n1"), Mesh(loop_, "n1", {}), {}, {}, {}, [] {}},
-        events_(context_, [](ClientId, const std::string&) {}),
-        desk_(context_, events_) {
+  DeskTest() {
     desk_.on_report([this](const Incident& i) { kept_.push_back(i.code + "/" + i.action); });
-  }
-  static Report report(const char* code, Severity severity, Action action, int64_t count = 1) {
-    Report r;
-    r.part = Part::gpu;
-    r.code = code;
-    r.device = "0000:1b:00.0";
-    r.severity = severity;
-    r.action = action;
-    r.count = count;
-    r.evidence = {"the line"};
-    return r;
   }
   // "kind action count" of each event so far.
   std::vector<std::string> told() const {
@@ -39,15 +22,6 @@ class DeskTest : public testing::Test {
     }
     return out;
   }
-  // Declared first: it goes when the loop's workers have ended.
-  struct Folder {
-    std::string path = testing::TempDir() + "desk-" + std::to_string(::getpid());
-    ~Folder() { std::filesystem::remove_all(path); }
-  } folder_;
-  Loop loop_;
-  Context context_;
-  Events events_;
-  Desk desk_;
   std::vector<std::string> kept_;
 };
 
@@ -80,6 +54,30 @@ TEST_F(DeskTest, SurvivesTheAgent) {
   EXPECT_EQ(second.state_to_text(), saved);
   EXPECT_EQ(second.problems(), desk_.problems());
   EXPECT_EQ(second.report("k", report("79", Severity::fatal, Action::drain)), id) << "the same fault is not a new incident";
+}
+
+TEST_F(DeskTest, ScopeAndJson) {
+  Report r = report("20034", Severity::fatal, Action::drain);
+  r.scope = "switch";
+  desk_.report("s", r);
+  r.scope.clear();
+  desk_.report("g", r);
+  r.device.clear();
+  desk_.report("n", r);
+  std::string scopes;
+  for (const auto& [key, open] : desk_.open()) {
+    Incident i = desk_.incident_of(open);
+    i.time = 1796057249.5;  // messages round it to microseconds
+    scopes += key + "=" + scope_of(i) + " ";
+    EXPECT_EQ(json_from_incident(incident_from_json(json_from_incident(i))), json_from_incident(i));
+    EXPECT_EQ(json_from_incident(incident_from_message(message_from_incident(i))), json_from_incident(i)) << "the same by message";
+  }
+  EXPECT_EQ(scopes, "g=gpu n=node s=switch ");
+  Incident of_rank = desk_.incident_of(desk_.open().at("n"));
+  of_rank.rank = 3;
+  of_rank.step = "0";
+  EXPECT_EQ(json_from_incident(of_rank)["scope"], "rank");
+  EXPECT_EQ(incident_from_json(json_from_incident(of_rank)).rank, 3);
 }
 
 }  // namespace

@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <random>
+
+#include "agent/registry/pace.h"
+
 namespace mm::agent {
 namespace {
 
@@ -54,6 +58,49 @@ TEST(Progress, RepeatedStepIsNoProgress) {
   update(p, {{"STEP", "5"}, {"LOSS", "1.5"}}, start + milliseconds(90000));
   EXPECT_EQ(p.last, start + milliseconds(500));
   EXPECT_EQ(p.loss, "1.5");
+}
+
+TEST(Progress, OwnWorkOfSteps) {
+  Progress p;
+  update(p, {{"PHASE", "train"}, {"STEP", "1"}, {"GROUP", "stage 0"}}, start);
+  for (int i = 2; i < 100; ++i) update(p, {{"STEP", std::to_string(i)}, {"BUSY", std::to_string(i)}}, start + milliseconds(100 * i));
+  EXPECT_EQ(p.group, "stage0") << "one word";
+  ASSERT_EQ(p.busy_seconds.size(), 32u);
+  EXPECT_EQ(p.busy_seconds.back(), 99);
+  for (const char* wrong : {"nan", "-3", "", "inf", "x"}) update(p, {{"STEP", std::to_string(p.step + 1)}, {"BUSY", wrong}}, start);
+  for (const double s : p.busy_seconds) EXPECT_TRUE(s >= 0 && s < 100) << s;
+  const auto before = p.busy_seconds;
+  update(p, {{"PHASE", "save"}, {"STEP", std::to_string(p.step)}, {"BUSY", "1"}}, start);
+  EXPECT_EQ(p.busy_seconds, before) << "no step, no news";
+}
+
+std::vector<Pace> paces(int ranks, int slow, double factor, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> noise(0, 0.02);
+  std::vector<Pace> out;
+  for (int r = 0; r < ranks; ++r) {
+    // A pipeline's last stage has more to do; that is no fault of its ranks.
+    const bool last_stage = r >= ranks * 3 / 4;
+    out.push_back({r, fmt::format("n{}", r / 8), last_stage ? "stage1" : "stage0", (last_stage ? 1.6 : 1.0) * (1 + noise(random)) * (r == slow ? factor : 1)});
+  }
+  return out;
+}
+
+TEST(Stragglers, OneSlowRankAmongItsLikeAndNobodyElse) {
+  int found = 0, others = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const int ranks = 16 << seed % 4, slow = static_cast<int>(seed * 7) % ranks;
+    EXPECT_TRUE(find_stragglers(paces(ranks, -1, 1, seed)).empty());
+    for (const Straggler& s : find_stragglers(paces(ranks, slow, 1.4, seed))) (s.pace.rank == slow ? found : others) += 1;
+  }
+  EXPECT_GE(found, 195) << "a group of four may be too noisy to tell";
+  EXPECT_EQ(others, 0);
+  EXPECT_TRUE(find_stragglers({{0, "a", "", 1}, {1, "b", "", 9}}).empty()) << "two cannot say who is slow";
+  EXPECT_TRUE(find_stragglers({}).empty());
+  // Where half of them are slow there is no straggler.
+  std::vector<Pace> mixed;
+  for (int r = 0; r < 32; ++r) mixed.push_back({r, "n", "", r % 2 ? 1.0 : 2.0});
+  EXPECT_TRUE(find_stragglers(mixed).empty());
 }
 
 RankState rank(int r, int64_t step, double idle, char state = 'R', const std::string& phase = "train") {

@@ -12,16 +12,16 @@ mini=$here/mini-slurm
 export MINI_SLURM_NAME=agent-$$
 
 if [ "$(id -u)" != 0 ]; then test_case "agent"; skip "needs root"; finish; fi
-for program in mm-agentd mm-agent spank_mm_train.so tests/libnvidia-ml.so.1; do
+for program in mm-agentd mm-agent spank_mm_train.so tests/libnvidia-ml.so.1 tests/fake_clock.so; do
   [ -e "$BUILD/$program" ] || { echo "agent_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
 done
 stage=$(mktemp -d /tmp/agent-stage.XXXXXX)
 at_end rm -rf "$stage"
 mkdir "$stage/bin"
 cp "$BUILD"/mm-agentd "$BUILD"/mm-agent "$BUILD"/spank_mm_train.so "$here/lib/agent_talk.py" "$stage/bin/"
-cp "$BUILD/tests/libnvidia-ml.so.1" "$stage/"
-# Each node's GPUs are those of a file.
-fake_gpus=(--agent-env "FAKE_NVML=$stage/gpus-%n" --agent-env "LD_LIBRARY_PATH=$stage")
+cp "$BUILD/tests/libnvidia-ml.so.1" "$BUILD/tests/fake_clock.so" "$stage/"
+# Each node's GPUs are those of a file, and so is what its agent's clock is ahead by.
+fake_gpus=(--agent-env "FAKE_NVML=$stage/gpus-%n" --agent-env "LD_LIBRARY_PATH=$stage" --agent-env "FAKE_CLOCK=$stage/clock-%n" --agent-env "LD_PRELOAD=$stage/fake_clock.so")
 at_end "$mini" down
 "$mini" up --nodes 4 --mode netns --agent "$stage/bin/mm-agentd" --plugin "$stage/bin/spank_mm_train.so" --stage "$stage/bin" "${fake_gpus[@]}" || exit 1
 eval "$("$mini" env)"
@@ -95,6 +95,9 @@ looks_fine() {
   wait_until 20 agents_up
   expect_ok "$mini" exec node1 "$MINI_SLURM_STAGE/mm-agent" --config "$MM_TRAIN_CONF" check
   expect_eq fine "$output"
+  expect_ok "$mini" exec node1 env -u MM_AGENT_SOCKET MM_TRAIN_CONF="$MM_TRAIN_CONF" "$MINI_SLURM_STAGE/mm-agent" check
+  expect_ok "$mini" exec node1 env MM_TRAIN_CONF=/nowhere.conf MM_AGENT_SOCKET="$MINI_SLURM_DIR/run/agent-node2.sock" "$MINI_SLURM_STAGE/mm-agent" status --json
+  expect_match '"node":"node2"' "$output" "the agent that the environment names"
   expect_ok "$mini" as-user "$MINI_SLURM_STAGE/mm-agent" --socket "$MINI_SLURM_DIR/run/agent-node2.sock" status --json
   expect_match '"node":"node2"' "$output"
   expect_status 1 "$mini" exec node1 "$MINI_SLURM_STAGE/mm-agent" --socket /nowhere.sock check
@@ -454,7 +457,113 @@ reload() {
 is_dry() { agent "$1" status --json | grep -q '"dry_run":true'; }
 is_wet() { agent "$1" status --json | grep -q '"dry_run":false'; }
 
-for c in ${MM_AGENT_CASES:-looks_fine nic_down admin_reason silent batch_node hang kill_step lost_exit agent_restart quiet_faults slurmd_killed forged kernel_log gpu_probe brake reload}; do
+
+slow_rank() {
+  test_case "a rank that works twice as long as the others is told as a straggler, with what its node knows, and nobody is drained"
+  export SLOW_RANK=5
+  submit || return
+  unset SLOW_RANK
+  kernel node3 'nvme nvme0: I/O 22 QID 5 timeout, aborting'
+  watch_for node1 60 'CODE=straggler'
+  watched
+  expect_match 'ACTION=alert.*rank 5 on node3 works 0.1 s a step, others that do the same 0.05 s.*RANK=5.*SCOPE=rank' "$(cat watch.log)"
+  untouched node1 node2 node3 node4
+  # A failure that is foretold: ranks that listen on that node are asked to save, others are not.
+  kernel node2 '[Hardware Error]: Deferred error, no action required.'
+  wait_until 10 grep -q 'rank [23]: ADVICE=save WHY=.*Deferred error' "out.$job"
+  expect_eq "" "$(grep -E 'rank [014567]: ADVICE' "out.$job")"
+  restore
+}
+
+controller_away() {
+  test_case "slurmctld away: the incident is told at once, the drain waits for it; the agent that waits may be killed"
+  submit || return
+  "$mini" fault ctld kill
+  watch_for node1 10 'CLASS=gpu.*NODE=node3'
+  kernel node3 'NVRM: Xid (PCI:0000:51:00): 79, pid=77, name=python3, GPU has fallen off the bus.'
+  watched
+  "$mini" agent node3 kill
+  "$mini" agent node3 start
+  wait_until 20 agent node3 status
+  sleep 3  # the fault itself
+  "$mini" fault ctld start
+  wait_until 30 states_known
+  wait_until 30 has_state node3 DRAIN
+  expect_match '^mm-agent: gpu 0000:51:00.0 NVRM: Xid' "$(reason node3)"
+  untouched node1 node2 node4
+  restore
+}
+
+killed_anywhere() {
+  test_case "an agent killed at any moment around a fault: no incident is lost, the node is drained once"
+  local k bus drains_before
+  drains_before=$(drains node2)
+  for k in 1 2 3 4 5 6 7 8; do
+    bus=$(printf '0000:%02x:00' $((0x60 + k)))
+    kernel node2 "NVRM: Xid (PCI:$bus): 48, pid=1, name=python3, DBE (double bit error) ECC Error"
+    sleep "0.$(printf %02d $((k * k * 17 % 60)))"  # the moment of the kill, which is what is tried here
+    "$mini" agent node2 kill
+    "$mini" agent node2 start
+  done
+  wait_until 30 has_state node2 DRAIN
+  for k in 1 2 3 4 5 6 7 8; do wait_until 10 has_incident node2 "$(printf '0000:%02x:00.0' $((0x60 + k)))"; done
+  expect_match '^mm-agent: gpu 0000:61:00.0 NVRM: Xid' "$(reason node2)"
+  sleep 3  # another drain, if there were one
+  expect_eq 1 $(($(drains node2) - drains_before)) drains
+  expect_ok unique_numbers
+  restore
+}
+# How often slurmctld was told to drain the node.
+drains() { grep -c "update_node: node $1 state set to DRAIN" "$MINI_SLURM_DIR/log/slurmctld"; }
+has_incident() { grep '"kind":"incident"' "$MINI_SLURM_DIR/agent/events-$1.jsonl" | grep -q "\"device\":\"$2\""; }
+
+full_disk() {
+  test_case "the disk of the agent's state is full: it goes on, tells and drains; started there, it runs"
+  "$mini" agent node2 stop
+  # A file system of the node's own, in its own mount namespace.
+  "$mini" exec node2 mount -t tmpfs -o size=64k tmpfs "$MINI_SLURM_DIR/agent"
+  "$mini" exec node2 sh -c "head -c 200000 /dev/zero >$MINI_SLURM_DIR/agent/rest" 2>/dev/null
+  "$mini" agent node2 start
+  wait_until 20 agent_up node2
+  kernel node2 'NVRM: Xid (PCI:0000:71:00): 79, pid=77, name=python3, GPU has fallen off the bus.'
+  wait_until 10 has_state node2 DRAIN
+  wait_until 5 has_event node2 '"device":"0000:71:00.0"'
+  expect_ok agent node2 history
+  # With room again, what happens next is kept.
+  "$mini" exec node2 rm "$MINI_SLURM_DIR/agent/rest"
+  kernel node2 'NVRM: Xid (PCI:0000:72:00): 94, pid=77, name=python3, Contained: CE User Channel (0x9). RST: No, D-RST: No'
+  wait_until 5 has_event node2 '"device":"0000:72:00.0"'
+  wait_until 5 "$mini" exec node2 grep -q 0000:72:00.0 "$MINI_SLURM_DIR/agent/events-node2.jsonl"
+  wait_until 5 "$mini" exec node2 grep -q 0000:71:00.0 "$MINI_SLURM_DIR/agent/agent-node2.json"
+  agent node2 clear >/dev/null
+  "$mini" agent node2 stop
+  "$mini" exec node2 umount "$MINI_SLURM_DIR/agent"
+  "$mini" agent node2 start
+  restore
+}
+
+clock_jumps() {
+  test_case "a clock that jumps by an hour, and back: that node says so; nobody is silent, no rank is killed, nothing is drained"
+  submit || return
+  local pids pid
+  pids=$(all_pids)
+  echo 3600 >"$stage/clock-node2"
+  wait_until 10 has_event node2 '"code":"clock_skew"'
+  expect_match 'the clock of node2 is 3600.. s ahead of those of most of its peers|the clock of node2 is 3599.. s ahead' "$(events node2)"
+  echo 0 >"$stage/clock-node2"
+  wait_until 10 has_event node2 'the clock is with its peers again'
+  echo -3600 >"$stage/clock-node3"
+  wait_until 10 has_event node3 '3600.. s behind\|3599.. s behind'
+  rm "$stage"/clock-*
+  wait_until 10 has_event node3 'the clock is with its peers again'
+  expect_eq "" "$(events node1 | grep -E '"class":"(node|peer|clock)"')"
+  # shellcheck disable=SC2086
+  for pid in $pids; do [ -e "/proc/$pid" ] || fail "rank $pid was killed"; done
+  untouched node1 node2 node3 node4
+  restore
+}
+
+for c in ${MM_AGENT_CASES:-looks_fine nic_down admin_reason silent batch_node hang kill_step lost_exit agent_restart quiet_faults slurmd_killed forged kernel_log gpu_probe brake reload slow_rank controller_away killed_anywhere full_disk clock_jumps}; do
   "$c"
 done
 finish

@@ -96,19 +96,36 @@ print("Xid in the log to incident: median %.0f ms, worst %.0f ms (target 100 ms)
 t0 = time.time()
 for _ in range(3): subprocess.run(["scontrol", "show", "node", "--oneliner"], capture_output=True)
 print("incident to drained in Slurm: median %.2f s, worst %.2f s (target 2 s; its three calls of scontrol alone take %.2f s now)" % (median(drained), max(drained), time.time() - t0))
-carrier = []
-for i in range(5):
-    node = f"node{2 + i % 3}"
-    follow = Follow(node)
-    time.sleep(0.3)
-    t0 = time.time()
-    subprocess.run([mini, "fault", "nic", node, "eth1", "down"], check=True, capture_output=True)
-    done = time.time()
-    t1 = follow.until(lambda e: e["kind"] == "incident" and e["class"] == "nic")
-    carrier.append((min(t1, done) - t0) * 1000 if t1 < done else (t1 - t0) * 1000)
-    follow.process.kill()
-    subprocess.run([mini, "heal"], capture_output=True)
-    time.sleep(1)
-    ask(node, "clear")
-print("ip link set down to incident, the command itself included: median %.0f ms, worst %.0f ms (target 100 ms)" % (median(carrier), max(carrier)))
+# The flag is taken off the interface by the call that ip(8) makes as well, and the clock is read right before it.
+SET_DOWN = """
+import fcntl, socket, struct, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+name = sys.argv[1].encode()
+flags = struct.unpack("16sh", fcntl.ioctl(s, 0x8913, struct.pack("16sh", name, 0)))[1]
+print(time.time(), flush=True)
+fcntl.ioctl(s, 0x8914, struct.pack("16sh", name, flags & ~1))
+"""
+def outer_end(node):
+    index = subprocess.run([mini, "exec", node, "cat", "/sys/class/net/eth1/iflink"], capture_output=True, text=True).stdout.strip()
+    for name in os.listdir("/sys/class/net"):
+        if open(f"/sys/class/net/{name}/ifindex").read().strip() == index: return name
+def carrier(words, where):
+    times = []
+    for i in range(5):
+        node = f"node{2 + i % 3}"
+        follow = Follow(node)
+        time.sleep(0.5)
+        command, interface = where(node)
+        t0 = float(subprocess.run([*command, "python3", "-c", SET_DOWN, interface], check=True, capture_output=True, text=True).stdout)
+        times.append((follow.until(lambda e: e["kind"] == "incident" and e["class"] == "nic" and e["time"] > t0 - 1) - t0) * 1000)
+        follow.process.kill()
+        subprocess.run([mini, "heal"], capture_output=True)
+        time.sleep(1)
+        ask(node, "clear")
+    print("%s to incident: median %.1f ms, worst %.1f ms (target 100 ms)" % (words, median(times), max(times)))
+carrier("interface set down", lambda node: ([mini, "exec", node], "eth1"))
+carrier("carrier lost by the other end", lambda node: ([], outer_end(node)))
 PY
+"$mini" down >/dev/null
+echo
+MM_MESH_NODES=${MM_MESH_NODES:-128} BUILD=$BUILD "$here/mesh_test.sh"

@@ -6,11 +6,13 @@ agent_talk.py ask SOCKET KEY=VALUE...                 one request; prints the an
 agent_talk.py watch SOCKET JOB SECONDS PATTERN        watches a job; prints a line for each event but progress; ends with status 0 at the
                                                       first line that PATTERN matches, 1 when the time is over
 agent_talk.py rank STEPS SECONDS                      behaves as a rank: reports STEPS steps to MM_AGENT_SOCKET, one each SECONDS, then waits;
-                                                      connects again where the agent is restarted
+                                                      connects again where the agent is restarted; prints what the agent asks it for;
+                                                      SLOW_RANK=n names the rank that says that it works twice as long as the others
 agent_talk.py send HOST PORT                          sends standard input as one UDP datagram
 """
 import os
 import re
+import select
 import socket
 import sys
 import time
@@ -65,12 +67,19 @@ def watch(path, job, seconds, pattern):
 
 def rank(steps, seconds):
     agent = None
+    me = os.environ.get("SLURM_PROCID", "0")
+    busy = float(seconds) / 2 * (2 if os.environ.get("SLOW_RANK") == me else 1)
     for step in range(int(steps) + 1):
         try:
             if agent is None:
                 agent = connect(os.environ["MM_AGENT_SOCKET"])
-                agent.send(b"PHASE=train\n")
-            agent.send(f"STEP={step}\n".encode())
+                agent.send(b"PHASE=train\nLISTEN=1\nGROUP=all\n")
+            agent.send(f"STEP={step}\nBUSY={busy}\n".encode())
+            while select.select([agent], [], [], 0)[0]:
+                packet = agent.recv(LIMIT)
+                if not packet:
+                    raise OSError
+                print(f"rank {me}: " + packet.decode().replace("\n", " "), flush=True)
         except OSError:
             agent = None
         time.sleep(float(seconds))

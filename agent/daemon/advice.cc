@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/daemon/advice.h"
+
+#include <fmt/format.h>
+
+namespace mm::agent {
+namespace {
+
+constexpr milliseconds period{5000};
+constexpr std::chrono::seconds level_pause{60}, save_pause{600};
+constexpr int highest_level = 3;
+constexpr const char* move_key = "relief/move";
+
+}  // namespace
+
+Advice::Advice(Context& context, Events& events, Desk& desk, Send send)
+    : c_(context), events_(events), desk_(desk), send_(std::move(send)), timer_(context.loop) {}
+
+void Advice::start() {
+  timer_.repeat(period, [this] { look(Clock::now()); });
+}
+
+void Advice::tell(KeyValues message, const std::string& why) {
+  message["WHY"] = why;
+  const std::string packet = format_key_values(message);
+  const auto listeners = listeners_;  // a send may end a client
+  for (const ClientId client : listeners) send_(client, packet);
+  if (!listeners.empty())
+    events_.note({{"EVENT", "advice"}, {"EVIDENCE", fmt::format("{} ranks of {} are asked to {}: {}", listeners.size(), c_.node,
+                                                                get(message, "ADVICE") == "save" ? "save" : "need less, level " + get(message, "LEVEL"), why)}});
+}
+
+void Advice::incident(const Incident& incident) {
+  const auto now = Clock::now();
+  if (incident.action != "checkpoint" || now < next_save_) return;
+  next_save_ = now + save_pause;
+  tell({{"ADVICE", "save"}}, incident.evidence.empty() ? incident.code : incident.evidence.front());
+}
+
+void Advice::look(Clock::time_point now) {
+  const Desk::Open* shortage = nullptr;
+  for (const char* key : {"host/pressure", "host/memory", "host/memory_high", "host/load"})
+    if (const auto at = desk_.open().find(key); shortage == nullptr && at != desk_.open().end()) shortage = &at->second;
+  if (shortage == nullptr) {
+    level_ = 0;
+    next_ = now;
+    return desk_.over(move_key, "the node has enough again");
+  }
+  if (now < next_) return;
+  next_ = now + level_pause;
+  const std::string why = shortage->report.evidence.empty() ? shortage->report.code : shortage->report.evidence.front();
+  if (level_ < highest_level) return tell({{"ADVICE", "shrink"}, {"LEVEL", std::to_string(++level_)}}, why);
+  bool may_move = false;
+  for (const auto& [id, job] : c_.registry) {
+    if (!job.has_live_task()) continue;
+    if (job.spares == 0) return;
+    may_move = true;
+  }
+  if (!may_move || desk_.is_open(move_key)) return;
+  Report r = shortage->report;
+  r.code = "overloaded";
+  r.severity = Severity::error;
+  r.action = Action::restart;
+  r.evidence.push_back("ranks that were asked to need less did not help");
+  desk_.report(move_key, r);
+}
+
+}  // namespace mm::agent
