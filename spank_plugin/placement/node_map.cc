@@ -302,7 +302,8 @@ NodeMap map_node(const Hardware& h, const std::vector<std::string>& training_int
   }
   std::sort(order.begin(), order.end());
   std::vector<int> taken(nics.size(), 0);
-  for (const auto& [choices, i] : order) {
+  for (const auto& [choices, gpu] : order) {
+    const size_t i = gpu;  // a lambda of C++20 in clang 14 takes no structured binding
     std::vector<int>& list = out.gpus[i].nics;
     for (size_t k = 0; k < nics.size(); ++k) list.push_back(static_cast<int>(k));
     const auto key = [&](int k) { return std::tuple(near[i][static_cast<size_t>(k)], taken[static_cast<size_t>(k)], k); };

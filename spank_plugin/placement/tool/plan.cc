@@ -196,6 +196,7 @@ std::vector<RankPlace> rank_places(const Cluster& cluster, const Placement& p, c
       if (request.gpus[i] >= 0) {
         const Gpu& gpu = map.gpus[static_cast<size_t>(request.gpus[i])];
         place.gpu = gpu.id;
+        if (place.numa < 0) place.numa = gpu.numa;  // bound to several nodes' CPUs
         if (!gpu.nics.empty()) place.nic = map.nics[static_cast<size_t>(gpu.nics.front())].name;
       } else if (!map.nics.empty()) {
         place.nic = map.nics.front().name;
