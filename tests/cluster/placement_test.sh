@@ -79,6 +79,23 @@ unset SLURM_GPUS_PER_NODE
 srun --gpus-per-task=1 bash -c 'echo $SLURM_PROCID $MM_GPU' 2>/dev/null | sort
 END
 expect_eq $'0 0000:10:00.0\n1 0000:20:00.0' "$(batch_output)"
+batch -N1 -n2 --gpus-per-node=2 --mm-train=auto <<'END'
+srun --gpu-bind=map_gpu:1,0 bash -c 'echo $SLURM_PROCID $MM_GPU' 2>/dev/null | sort
+END
+expect_eq $'0 0000:20:00.0\n1 0000:10:00.0' "$(batch_output)" "--gpu-bind"
+
+test_case "memory of the GPU's NUMA node is preferred, unless the user has bound it"
+if [ -r /proc/self/numa_maps ]; then
+  batch -N1 -n2 --gpus-per-node=2 --mm-train=tp=2 <<'END'
+for choice in "" --mem-bind=none; do
+  srun $choice bash -c 'echo $LOCAL_RANK $(grep -om1 "prefer:0" /proc/self/numa_maps)' 2>/dev/null | sort
+done
+END
+  # This machine may have no second node, the tree's: then the first task's memory stays as it is.
+  expect_eq $'1 prefer:0\n1' "$(batch_output | grep ^1)"
+else
+  skip "no /proc/self/numa_maps"
+fi
 
 test_case "in mm-run's hands a lost node's ranks alone move"
 batch -N4 --ntasks-per-node=1 --mm-train=pp=3,spares=1 <<'END'
