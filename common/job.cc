@@ -62,7 +62,10 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"optim.skip_nonfinite", &job.optim.skip_nonfinite},
       {"checkpoint.every", &job.checkpoint.every},
       {"checkpoint.keep", &job.checkpoint.keep, 2, 1 << 20},
-      {"checkpoint.tiers", planned},
+      {"checkpoint.tiers", &job.checkpoint.tiers, 0, 0, {"memory", "node", "peer", "shared"}},
+      {"checkpoint.shared_every", &job.checkpoint.shared_every, 0, many},
+      {"checkpoint.node_folder", &job.checkpoint.node_folder},
+      {"checkpoint.node_mtbf", &job.checkpoint.node_mtbf, 1e-6, 1e9},
       {"recovery.spares", &job.recovery.spares, 0, 65536},
       {"recovery.max_restarts", &job.recovery.max_restarts, 0, 1 << 20},
       {"recovery.hang_timeout", &job.recovery.hang_timeout},
@@ -72,7 +75,13 @@ std::vector<TomlKey> keys_of(Job& job) {
   };
 }
 
+void check_tiers(const Job& job) {
+  if (has_tier(job, "peer") && !has_tier(job, "node"))
+    throw usage_error(job.file + ": checkpoint.tiers: \"peer\" needs \"node\", whose copies it sends");
+}
+
 void check(Job& job) {
+  check_tiers(job);
   // Of the encoder's two numbers one is enough.
   int &tp = job.parallel.encoder_tp, &dp = job.parallel.encoder_dp;
   if (tp + dp > 0) tp = std::max(tp, 1), dp = std::max(dp, 1);
@@ -103,9 +112,10 @@ bool is_regular_file(const std::string& path) {
 
 SaveEvery save_every(const Job& job) {
   const std::string where = job.file + ": checkpoint.every";
-  if (job.checkpoint.every == "auto") throw usage_error(where + " = \"auto\": this version does not support it");
-  const auto [value, unit] = number_and_unit(job.checkpoint.every, where);
   SaveEvery every;
+  every.automatic = job.checkpoint.every == "auto";
+  if (every.automatic) return every;
+  const auto [value, unit] = number_and_unit(job.checkpoint.every, where);
   if (unit.empty() || unit == "steps" || unit == "step") {
     if (value != static_cast<double>(static_cast<int64_t>(value))) throw usage_error(where + ": not a whole number of steps");
     every.steps = static_cast<int64_t>(value);
@@ -113,6 +123,11 @@ SaveEvery save_every(const Job& job) {
   else if (unit == "min" || unit == "minutes") every.minutes = value;
   else throw usage_error(fmt::format("{}: unknown unit \"{}\"; known: steps, epochs, min", where, unit));
   return every;
+}
+
+bool has_tier(const Job& job, std::string_view tier) {
+  const auto& tiers = job.checkpoint.tiers;
+  return std::find(tiers.begin(), tiers.end(), tier) != tiers.end();
 }
 
 double hang_timeout_seconds(const Job& job) {

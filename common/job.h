@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/layout.h"
@@ -56,8 +57,12 @@ struct Job {
     bool skip_nonfinite = false;             // go on without the update of a step whose loss or gradient is not finite
   } optim;
   struct {
-    std::string every = "100";  // steps, "2 epochs", "10 min"
+    std::string every = "100";  // steps, "2 epochs", "10 min", "auto"
     int keep = 2;
+    std::vector<std::string> tiers;  // memory, node, peer: copies besides those on the shared file system
+    int64_t shared_every = 1;        // each so many saves goes to the shared file system, too; 0: the last one only
+    std::string node_folder;         // of the tier node; empty: the one that the node's agent gives
+    double node_mtbf = 0;            // hours between failures of a node, for "auto"; 0: as published
   } checkpoint;
   struct {
     int spares = 0;
@@ -70,13 +75,15 @@ struct Job {
   } log;
 };
 
-// How often checkpoints are made: exactly one of the three is positive.
+// How often checkpoints are made: exactly one of the three is positive, or it is automatic.
 struct SaveEvery {
   int64_t steps = 0;
   double epochs = 0;
   double minutes = 0;
+  bool automatic = false;  // by what a save costs and how often the job fails
 };
 SaveEvery save_every(const Job& job);
+bool has_tier(const Job& job, std::string_view tier);
 // 0 where it is "auto".
 double hang_timeout_seconds(const Job& job);
 

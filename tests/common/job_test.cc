@@ -69,6 +69,26 @@ TEST_F(JobFile, AssignmentsWinAndTakeBareWords) {
   EXPECT_NE(error_of(least_, {"run.step=7"}).find("run.steps"), std::string::npos);
 }
 
+TEST_F(JobFile, CheckpointsAreMadeByStepsEpochsMinutesOrByWhatTheyCost) {
+  const auto every = [&](const std::string& text) { return save_every(load_job(write(least_), {"checkpoint.every=\"" + text + "\""})); };
+  EXPECT_EQ(every("7").steps, 7);
+  EXPECT_EQ(every("1 epoch").epochs, 1);
+  EXPECT_EQ(every("0.5 epochs").epochs, 0.5);
+  EXPECT_EQ(every("10 min").minutes, 10);
+  EXPECT_TRUE(every("auto").automatic);
+  for (const std::string wrong : {"0", "-1 min", "2.5 steps", "10 parsecs", "automatic", ""})
+    EXPECT_NE(error_of(least_ + "[checkpoint]\nevery = \"" + wrong + "\"\n").find("checkpoint.every"), std::string::npos) << wrong;
+}
+
+TEST_F(JobFile, TiersAreKnownWords) {
+  const Job job = load_job(write(least_ + "[checkpoint]\ntiers = [\"memory\", \"node\"]\nshared_every = 0\n"));
+  EXPECT_TRUE(has_tier(job, "memory") && has_tier(job, "node") && !has_tier(job, "peer"));
+  EXPECT_EQ(job.checkpoint.shared_every, 0);
+  EXPECT_FALSE(has_tier(load_job(write(least_)), "memory"));
+  EXPECT_NE(error_of(least_ + "[checkpoint]\ntiers = [\"nvme\"]\n").find("none of: memory, node, peer, shared"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "[checkpoint]\ntiers = [\"peer\"]\n").find("needs \"node\""), std::string::npos);
+}
+
 TEST_F(JobFile, SpecIsAFileValuesOrAWord) {
   EXPECT_EQ(parse_spec("off").kind, Spec::Kind::off);
   EXPECT_EQ(parse_spec("auto").kind, Spec::Kind::automatic);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
@@ -22,6 +23,16 @@ std::string fact(const checkpoint::Facts& facts, const std::string& name) {
 std::string canonical(const std::string& text) {
   const Json value = Json::parse(text, nullptr, false);
   return value.is_discarded() ? text : value.dump();
+}
+
+// The last bits of sums may differ from one type to another.
+std::string cpu_type() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
 }
 
 }  // namespace
@@ -49,6 +60,20 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
                      .dump()},
       {"dtype", Json(job.parallel.dtype).dump()},
       {"model_config", setup.config_text},
+      {"optim", Json({{"lr", job.optim.lr},
+                      {"min_lr_ratio", job.optim.min_lr_ratio},
+                      {"warmup", job.optim.warmup},
+                      {"weight_decay", job.optim.weight_decay},
+                      {"betas", job.optim.betas},
+                      {"eps", job.optim.eps},
+                      {"clip", job.optim.clip},
+                      {"z_loss", job.optim.z_loss},
+                      {"label_smoothing", job.optim.label_smoothing},
+                      {"lr_scale", job.optim.lr_scale}})
+                    .dump()},
+      {"freeze", Json(job.model.freeze).dump()},
+      {"steps", Json(job.run.steps).dump()},
+      {"cpu", Json(cpu_type()).dump()},
       {"version", Json(version()).dump()},
   };
   if (!setup.preprocessor_text.empty()) facts["preprocessor_config"] = setup.preprocessor_text;
@@ -79,6 +104,25 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
   for (const char* name : {"seed", "tokenizer", "stream"})
     if (fact(facts, name) != now.at(name))
       changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));
+}
+
+std::vector<std::string> differences(const checkpoint::Facts& facts, const Setup& setup) {
+  const checkpoint::Facts now = facts_of(setup, "", 0);
+  std::vector<std::string> out;
+  for (const char* name : {"layout", "optim", "freeze", "steps", "cpu", "version"}) {
+    const auto before = facts.find(name);
+    if (before == facts.end() || before->second == now.at(name)) continue;
+    const Json was = Json::parse(before->second, nullptr, false), is = Json::parse(now.at(name));
+    if (!was.is_object()) {
+      out.push_back(fmt::format("{} was {} and is {} now", name, before->second, now.at(name)));
+      continue;
+    }
+    for (const auto& [key, value] : is.items()) {
+      const Json old = was.contains(key) ? was[key] : Json();
+      if (old != value) out.push_back(fmt::format("{}.{} was {} and is {} now", name, key, old.dump(), value.dump()));
+    }
+  }
+  return out;
 }
 
 }  // namespace mm::loop

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "trainer/comm/comm.h"
@@ -27,5 +28,7 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
 // Throws a usage Error where a run cannot be continued from these facts: another model or dtype, or, unless
 // `allow_data_change`, other data. The message names what differs.
 void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::string& stream, bool allow_data_change);
+// What else is not as it was, a line for each: the run goes on all the same.
+std::vector<std::string> differences(const checkpoint::Facts& facts, const Setup& setup);
 
 }  // namespace mm::loop

@@ -29,7 +29,9 @@ void add_views(const model::ParamStore<T>& store, const model::Run& run, comm::R
     for (checkpoint::Box box : checkpoint::boxes_of_range(local.shape, begin - first, end - first)) {
       for (size_t d = 0; d < box.offset.size(); ++d) box.offset[d] += local.offset[d];
       const int64_t elements = checkpoint::elements(box.shape);
-      views.push_back({spec.name, role, dtype_of<T>, spec.shape, std::move(box), data + (at - part.begin)});
+      ViewType view{spec.name, role, dtype_of<T>, spec.shape, std::move(box), data + (at - part.begin)};
+      if constexpr (requires { view.cut_axis; }) view.cut_axis = spec.cut.axis;
+      views.push_back(std::move(view));
       at += elements;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "common/log.h"
 #include "common/site.h"
@@ -12,6 +13,7 @@
 #include "trainer/interop/safetensors.h"
 #include "trainer/loop/agree.h"
 #include "trainer/loop/gather.h"
+#include "trainer/loop/near_tiers.h"
 #include "trainer/loop/placement.h"
 #include "trainer/loop/resume.h"
 #include "trainer/loop/stop.h"
@@ -77,6 +79,8 @@ void Trainer<T>::load_state() {
   world_.set_phase("load", load_deadline);
   agent_.say({{"PHASE", "load"}});
   CommGroup group(world_);
+  if (!setup_.job.checkpoint.tiers.empty())
+    for (const std::string& problem : use_near_tiers(folder_, group, setup_.job)) warn(problem);
   const auto views = [&](int64_t, const checkpoint::Facts& facts) {
     check_facts(facts, setup_, batches_.fingerprint(), options_.allow_data_change);
     std::vector<checkpoint::View> all;
@@ -98,7 +102,10 @@ void Trainer<T>::load_state() {
     part_->sharded.share_loaded();
     for (const std::string& skipped : loaded->skipped) warn("checkpoint not used: " + skipped);
     first_step_ = saved_step_ = loaded->step;
-    if (world_.rank() == 0) log::info("{}: continues at step {} of {}", setup_.job.run.dir, first_step_, setup_.job.run.steps);
+    if (world_.rank() == 0) {
+      log::info("{}: continues at step {} of {}", setup_.job.run.dir, first_step_, setup_.job.run.steps);
+      for (const std::string& difference : differences(loaded->facts, setup_)) log::info("since its checkpoint, {}", difference);
+    }
     return;
   }
   agree(world_, [&] {
@@ -131,6 +138,9 @@ int Trainer<T>::run() {
                    checkpoint::Saver::Options{.deadline = save_deadline, .keep = checkpoint::Keep{setup_.job.checkpoint.keep}});
   }
   begun_step_ = saved_step_;
+  const std::vector<std::string> nodes = world_.all_gather(this_node());
+  schedule_.emplace(setup_.job, static_cast<double>(batches_.samples()) / static_cast<double>(setup_.job.data.global_batch),
+                    static_cast<int>(std::set(nodes.begin(), nodes.end()).size()), Clock::now());
   peak_ = world_.all_reduce({ops::fma_peak(sizeof(T)) * part_->pool.threads()})[0];
   console_.emplace(world_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
@@ -162,7 +172,7 @@ int Trainer<T>::run() {
     report(metrics);
     step_deadline_ = step_deadline(setup_.job, metrics.step_s);
     world_.set_phase(fmt::format("step {}", step + 1), step_deadline_);
-    if (save_due(step + 1) && step + 1 < steps) begin_save(step + 1);
+    if (schedule_->due_after(step + 1) && step + 1 < steps) begin_save(step + 1);
   }
   last_save(steps);
   agent_.say({{"PHASE", "end"}});
@@ -174,9 +184,11 @@ int Trainer<T>::run() {
 template <class T>
 typename Trainer<T>::Counts Trainer<T>::count(const std::string& failure) {
   const Batches::Share share = batches_.share();
+  // By the clock of rank 0; the sum tells the others.
+  const bool is_save_due_by_clock = world_.rank() == 0 && schedule_ && schedule_->due_at(Clock::now());
   const std::vector<double> sums =
       world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), stop_requested() ? 1.0 : 0.0,
-                         save_due_by_clock() ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
+                         is_save_due_by_clock ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
   return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
 }
 
@@ -265,23 +277,6 @@ void Trainer<T>::warn(const std::string& message) {
 }
 
 template <class T>
-bool Trainer<T>::save_due(int64_t done) const {
-  const SaveEvery every = save_every(setup_.job);
-  if (every.steps > 0) return done % every.steps == 0;
-  if (every.epochs <= 0) return false;
-  const double steps =
-      every.epochs * static_cast<double>(batches_.samples()) / static_cast<double>(setup_.job.data.global_batch);
-  return std::floor(static_cast<double>(done) / steps) > std::floor(static_cast<double>(done - 1) / steps);
-}
-
-// By the clock of rank 0; the all_reduce of the counts tells the others.
-template <class T>
-bool Trainer<T>::save_due_by_clock() const {
-  const double minutes = save_every(setup_.job).minutes;
-  return world_.rank() == 0 && minutes > 0 && seconds_since(saved_at_) >= 60 * minutes;
-}
-
-template <class T>
 std::vector<checkpoint::ConstView> Trainer<T>::views() {
   std::vector<checkpoint::ConstView> all;
   for (const auto& o : part_->sharded.owned()) {
@@ -321,8 +316,8 @@ void Trainer<T>::begin_save(int64_t done) {
     begun_step_ = done;
   else
     warn(fmt::format("checkpoint of step {} is left out: two others are still being written", done));
-  saved_at_ = Clock::now();  // a save that fails is tried again when the next is due
   save_seconds_ = seconds_since(begin);
+  schedule_->begun(Clock::now(), save_seconds_);  // a save that fails is tried again when the next is due
   agent_.say({{"PHASE", "train"}});
   world_.set_phase(fmt::format("step {}", done), step_deadline_);
 }
@@ -333,6 +328,11 @@ void Trainer<T>::learn(const std::vector<checkpoint::SaveResult>& results) {
     for (const std::string& problem : result.problems) warn(problem);
     if (result.committed) {
       saved_step_ = result.step;
+      const std::string interval = schedule_->committed(result.seconds);
+      if (!interval.empty() && world_.rank() == 0) {
+        console_->end_line();
+        log::info("{}", interval);
+      }
       agent_.say({{"CHECKPOINT", std::to_string(result.step)}});
     } else {
       ++failed_saves_;

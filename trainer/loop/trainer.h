@@ -19,6 +19,7 @@
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/passes.h"
 #include "trainer/loop/progress.h"
+#include "trainer/loop/save_schedule.h"
 #include "trainer/loop/setup.h"
 #include "trainer/optim/sharded.h"
 #include "trainer/parallel/mesh.h"
@@ -61,8 +62,6 @@ class Trainer {
   StepMetrics train_step(int64_t step, const Counts& counts);
   void report(const StepMetrics& metrics);
   void warn(const std::string& message);
-  bool save_due(int64_t done) const;
-  bool save_due_by_clock() const;
   std::vector<checkpoint::ConstView> views();
   void begin_save(int64_t done);
   void learn(const std::vector<checkpoint::SaveResult>& results);
@@ -79,7 +78,7 @@ class Trainer {
   checkpoint::RunFolder folder_;
   std::optional<checkpoint::Saver> saver_;
   int64_t first_step_ = 0, begun_step_ = 0, saved_step_ = 0;
-  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+  std::optional<SaveSchedule> schedule_;
   double save_seconds_ = 0;
   double peak_ = 0;  // operations a second that all ranks' threads could do
   std::chrono::milliseconds step_deadline_ = std::chrono::minutes(5);  // how late a peer may be in a step; the first one's

@@ -15,6 +15,7 @@
 #include "trainer/loop/evaluate.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
+#include "trainer/loop/save_schedule.h"
 #include "trainer/loop/tensors.h"
 
 namespace mm::loop {
@@ -193,6 +194,56 @@ TEST(Views, PartsOfSlicesCoverTheTensors) {
       for (const auto& [name, counts] : seen)
         EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name << " tp " << tp << " copies " << copies;
     }
+}
+
+TEST(SaveSchedule, StepsEpochsAndMinutes) {
+  using namespace std::chrono_literals;
+  const SaveSchedule::Clock::time_point start{};
+  Job job;
+  const auto due = [&](const std::string& every, double steps_per_epoch) {
+    job.checkpoint.every = every;
+    const SaveSchedule schedule(job, steps_per_epoch, 1, start);
+    EXPECT_FALSE(schedule.due_at(start + 1000h));
+    std::vector<int64_t> steps;
+    for (int64_t done = 1; done <= 10; ++done)
+      if (schedule.due_after(done)) steps.push_back(done);
+    return steps;
+  };
+  EXPECT_EQ(due("4", 2.5), (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(due("1 epoch", 2.5), (std::vector<int64_t>{3, 5, 8, 10}));
+  EXPECT_EQ(due("2 epochs", 2.5), (std::vector<int64_t>{5, 10}));
+  job.checkpoint.every = "2 min";
+  SaveSchedule minutes(job, 2.5, 1, start);
+  EXPECT_FALSE(minutes.due_after(4) || minutes.due_at(start + 119s));
+  EXPECT_TRUE(minutes.due_at(start + 120s));
+  minutes.begun(start + 130s, 1);
+  EXPECT_FALSE(minutes.due_at(start + 249s));
+  EXPECT_TRUE(minutes.due_at(start + 250s));
+}
+
+// The interval is the one that `mm-ckpt interval` computes from the same costs.
+TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
+  using namespace std::chrono_literals;
+  const SaveSchedule::Clock::time_point start{};
+  Job job;
+  job.checkpoint.every = "auto";
+  job.checkpoint.node_mtbf = 100;
+  SaveSchedule schedule(job, 10, 4, start);
+  EXPECT_FALSE(schedule.due_after(100) || schedule.due_at(start + 59s));
+  EXPECT_TRUE(schedule.due_at(start + 60s));
+  const auto interval = [&](double stall, double flush) {
+    schedule.begun(start, stall);
+    schedule.committed(flush);
+    const double best = checkpoint::best_interval({stall, flush, 0, 25 * 3600}).seconds;
+    const auto whole = std::chrono::seconds(static_cast<int64_t>(best));
+    EXPECT_TRUE(!schedule.due_at(start + whole - 1s) && schedule.due_at(start + whole + 1s)) << best;
+    return best;
+  };
+  EXPECT_NEAR(interval(2, 5), 600, 5);  // sqrt(2 x 2 s x 25 h)
+  EXPECT_NEAR(interval(0.5, 5), 300, 5);
+  EXPECT_EQ(interval(0.5, 700), 700);
+  EXPECT_NE(schedule.committed(5), "");
+  EXPECT_EQ(schedule.committed(5.1), "");
 }
 
 TEST(Console, SaysDurationsAsPeopleDo) {

@@ -124,6 +124,8 @@ TEST_F(TrainerTest, Case07AnotherLayoutContinuesTheRun) {
   const CommandResult r = train("run", {"--set", "parallel.zero=0"}, 4);
   ASSERT_EQ(r.exit_code, 0) << r.err;
   EXPECT_NE(r.err.find("continues at step 5 of 20"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("since its checkpoint, layout.dp was 1 and is 4 now"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("since its checkpoint, layout.zero was 1 and is 0 now"), std::string::npos) << r.err;
   EXPECT_LT(distance_from_reference(metrics("run")), 1e-9);
   const CommandResult again = train("run");
   EXPECT_EQ(again.exit_code, 0);
