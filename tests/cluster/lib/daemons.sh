@@ -73,7 +73,8 @@ start_agent() {
 # An agent is ready when it listens on its socket. Sockets are listed by network namespace.
 agent_listens() {
   enter_node "$1"
-  "${enter[@]}" ss -Hxl | grep -qF " $dir/run/agent-$1.sock "
+  # Without -q, which would end ss by a signal where hundreds listen.
+  "${enter[@]}" ss -Hxl | grep -F " $dir/run/agent-$1.sock " >/dev/null
 }
 agent_ready_or_gone() { agent_listens "$1" || gone "agent-$1"; }
 
