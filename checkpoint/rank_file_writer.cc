@@ -143,20 +143,21 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
       unstarted = 0;
     }
   };
-  if (!options.background) {
+  uint64_t bytes = 0;
+  for (const Block& b : blocks) bytes += b.bytes;
+  constexpr uint64_t soon_written = 32 << 20;  // in some 10 ms, which no step notices
+  if (!options.background || bytes <= soon_written) {
     on_threads(options.threads, write_blocks);
     return hashes;
   }
   // Where training leaves no core idle, the calling thread, whose priority is low but no more than that, works as well after a while.
-  constexpr double patient_bytes_per_second = 50e6, least_patience = 0.2;
-  uint64_t bytes = 0;
-  for (const Block& b : blocks) bytes += b.bytes;
+  constexpr double patient_bytes_per_second = 50e6;
   Team team;
   team.start(options.threads, [&] {
     run_when_idle();
     write_blocks();
   });
-  const double patience = std::max(least_patience, static_cast<double>(bytes) / patient_bytes_per_second);
+  const double patience = static_cast<double>(bytes) / patient_bytes_per_second;
   if (!team.wait_for(std::chrono::duration<double>(patience))) team.join_in(write_blocks);
   team.finish();
   return hashes;

@@ -32,7 +32,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"data.global_batch", &job.data.global_batch, 1, 1 << 24},
       {"data.threads", &job.data.threads, 0, 1024},
       {"data.max_length", &job.data.max_length, 1, 1 << 24},
-      {"data.pack", planned},
+      {"data.pack", &job.data.pack},
       {"data.mix", planned},
       {"data.cache", planned},
       {"parallel.tp", &job.parallel.tp, 1, 65536},
@@ -71,7 +71,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"recovery.hang_timeout", &job.recovery.hang_timeout},
       {"recovery.requeue", &job.recovery.requeue, 0, 0, {"auto", "off"}},
       {"log.every", &job.log.every, 1, many},
-      {"log.tensorboard", planned},
+      {"log.tensorboard", &job.log.tensorboard},
   };
 }
 
@@ -81,11 +81,12 @@ void check_tiers(const Job& job) {
 }
 
 void check(Job& job) {
-  check_tiers(job);
   // Of the encoder's two numbers one is enough.
   int &tp = job.parallel.encoder_tp, &dp = job.parallel.encoder_dp;
   if (tp + dp > 0) tp = std::max(tp, 1), dp = std::max(dp, 1);
+  if (!job.data.pack) throw usage_error(job.file + ": data.pack = false: samples are always packed, and nothing is ever padded");
   save_every(job);
+  check_tiers(job);
   hang_timeout_seconds(job);
   pipeline(job);
   if (job.optim.betas.size() != 2 || job.optim.betas[0] >= 1 || job.optim.betas[1] >= 1)

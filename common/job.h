@@ -30,6 +30,7 @@ struct Job {
     std::vector<std::string> shards;  // glob patterns
     std::string tokenizer = "bytes";
     bool shuffle = true;
+    bool pack = true;  // always
     int64_t global_batch = 64;
     int threads = 0;         // 0: decided by the loader
     int64_t max_length = 0;  // counts image positions; 0: the model's limit
@@ -72,6 +73,7 @@ struct Job {
   } recovery;
   struct {
     int64_t every = 1;
+    bool tensorboard = true;  // RUN/tensorboard
   } log;
 };
 

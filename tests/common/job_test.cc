@@ -89,6 +89,14 @@ TEST_F(JobFile, TiersAreKnownWords) {
   EXPECT_NE(error_of(least_ + "[checkpoint]\ntiers = [\"peer\"]\n").find("needs \"node\""), std::string::npos);
 }
 
+TEST_F(JobFile, KeysThatHaveOneValueYetAndKeysThatAreReserved) {
+  const Job job = load_job(write(least_ + "pack = true\n[log]\ntensorboard = false\n"));
+  EXPECT_FALSE(job.log.tensorboard);
+  EXPECT_NE(error_of(least_ + "pack = false\n").find("always packed"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "mix = \"a\"\n").find("data.mix"), std::string::npos);
+  EXPECT_THROW(parse_spec("(null)"), Error);  // what Slurm hands over for an option without its argument
+}
+
 TEST_F(JobFile, SpecIsAFileValuesOrAWord) {
   EXPECT_EQ(parse_spec("off").kind, Spec::Kind::off);
   EXPECT_EQ(parse_spec("auto").kind, Spec::Kind::automatic);

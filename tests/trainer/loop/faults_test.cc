@@ -77,12 +77,13 @@ TEST_F(TrainerTest, AModelFolderMustFitItsConfiguration) {
 TEST_F(TrainerTest, DataThatCannotBeReadIsStatusThree) {
   CommandResult r = train("run", {"--set", "data.shards=" + at("data/none-*.tar")}, 2);
   EXPECT_EQ(r.exit_code, 3);
-  EXPECT_SAYS(r, "none-*.tar");
+  EXPECT_SAYS(r, "no shard matches " + at("data/none-*.tar"));
   const std::string shard = at("data/shapes-00002.tar");
   fs::resize_file(shard, fs::file_size(shard) / 2 + 100);
   r = train("run");
   EXPECT_EQ(r.exit_code, 3);
   EXPECT_SAYS(r, "shapes-00002.tar");
+  EXPECT_SAYS(r, "cut short");
 }
 
 TEST_F(TrainerTest, Case13APictureThatDoesNotDecodeIsReplacedAndNamed) {
