@@ -72,6 +72,7 @@ std::optional<AgentLink::Probe> AgentLink::probe(const std::vector<std::string>&
   Probe out;
   out.good = hosts(*answer, "GOOD");
   for (const std::string& node : hosts(*answer, "BAD")) out.why_bad[node] = get(*answer, "WHY_" + node, "does not answer");
+  for (const std::string& node : hosts(*answer, "DOUBTFUL")) out.doubtful[node] = get(*answer, "WHY_" + node, "its failure is foretold");
   return out;
 }
 

@@ -31,6 +31,7 @@ class AgentLink {
   struct Probe {
     std::vector<std::string> good;
     std::map<std::string, std::string> why_bad;
+    std::map<std::string, std::string> doubtful;  // good ones of which a failure is foretold, and how
   };
   std::optional<Probe> probe(const std::vector<std::string>& nodes);
 

@@ -36,10 +36,14 @@ void Roster::leave_out(const std::string& node, const std::string& why, double n
 Roster::Choice Roster::choose(const std::optional<AgentLink::Probe>& probe, double now) {
   const auto good = [&](const std::string& node) { return !probe || contains(probe->good, node); };
   const auto why_bad = [&](const std::string& node) {
+    if (probe && probe->doubtful.contains(node)) return probe->doubtful.at(node);
     return probe && probe->why_bad.contains(node) ? probe->why_bad.at(node) : std::string("no answer");
   };
-  auto found =
-      recovery::choose_nodes(slots_, allocation_, [&](const std::string& n) { return !left_out_.contains(n) && good(n); });
+  const auto usable = [&](const std::string& n) { return !left_out_.contains(n) && good(n); };
+  // A node whose failure is foretold, only in need.
+  auto found = recovery::choose_nodes(slots_, allocation_,
+                                      [&](const std::string& n) { return usable(n) && !(probe && probe->doubtful.contains(n)); });
+  if (found.nodes.empty()) found = recovery::choose_nodes(slots_, allocation_, usable);
   // In need, a node that was left out a while ago and that agents call good: it has been mended and is in service again.
   if (found.nodes.empty() && probe)
     found = recovery::choose_nodes(slots_, allocation_, [&](const std::string& n) {

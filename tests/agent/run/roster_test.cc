@@ -33,6 +33,20 @@ TEST(Roster, MovesRanksFromABadNodeToASpare) {
   EXPECT_EQ(roster.spares(), (List{"b", "c"}));
 }
 
+TEST(Roster, ANodeWhoseFailureIsForetoldOnlyInNeed) {
+  Roster roster({"a", "b", "c", "d"}, 2);
+  AgentLink::Probe probe = all_but({});
+  probe.doubtful["a"] = "gpu ecc: it may fail";
+  const auto choice = roster.choose(probe, 0);
+  ASSERT_EQ(choice.moves.size(), 1U);
+  EXPECT_EQ(choice.moves[0].from + choice.moves[0].why + choice.moves[0].to, "agpu ecc: it may failc");
+  EXPECT_EQ(roster.slots(), (List{"c", "b"}));
+  probe = all_but({"a", "d"});
+  probe.doubtful["c"] = "its disk";
+  EXPECT_TRUE(roster.choose(probe, 1).possible);
+  EXPECT_EQ(roster.slots(), (List{"c", "b"})) << "better than none";
+}
+
 TEST(Roster, ANodeThatIsDownForAWhileIsWorthWaitingForButBadHardwareIsNot) {
   Roster roster({"a", "b", "c", "d"}, 3);
   const auto wait = roster.choose(all_but({"b", "c"}), 0);
