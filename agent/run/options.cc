@@ -91,7 +91,11 @@ Plan make_plan(const Options& options, const Environment& environment, const Spa
   plan.tasks_per_node = tasks_per_node(options, environment, plan.nodes);
   plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");
   plan.max_restarts = options.max_restarts.value_or(spec.job.recovery.max_restarts);
-  if (spec.kind == Spec::Kind::file) plan.run_folder = spec.job.run.dir;
+  if (spec.kind == Spec::Kind::file) {
+    plan.run_folder = spec.job.run.dir;
+    plan.node_folder = spec.job.checkpoint.node_folder;
+    plan.scavenge = (has_tier(spec.job, "memory") || has_tier(spec.job, "node")) && !has_tier(spec.job, "peer");
+  }
   if (spec.kind != Spec::Kind::off) job_layout(spec.job, plan.tasks());
   plan.srun_arguments = options.srun_arguments;
   plan.command = options.command;

@@ -30,6 +30,8 @@ struct Plan {
   bool plugin = false;     // the job was submitted with --mm-train
   int requeues = 0;        // of the job, before this run
   std::string run_folder;  // empty where no job file names one
+  bool scavenge = false;   // checkpoints may lie on a node alone
+  std::string node_folder;  // where, if the job file says so
   std::vector<std::string> srun_arguments, command;
   bool json = false;
 

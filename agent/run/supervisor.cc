@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "agent/recovery/describe.h"
@@ -33,6 +35,7 @@ constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double patience_for_nodes = 60;
 constexpr double between_probes = 1;
 constexpr double between_agent_tries = 1;
+constexpr auto scavenge_deadline = std::chrono::seconds(60);
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
 constexpr double grace_for_others = 3;
 
@@ -369,14 +372,32 @@ void Supervisor::restart(const Action& action) {
   slurm_away_since_.reset();
   ledger_.fault(action, launch_->fault_time(now()), now().wall);
   for (const std::string& node : action.exclude) roster_.leave_out(node, action.reason, now().steady);
+  std::vector<std::string> living;  // those that told of their own fault
+  for (const recovery::Incident& i : launch_->evidence(now()).incidents) {
+    const bool excluded = std::find(action.exclude.begin(), action.exclude.end(), i.node) != action.exclude.end();
+    if (excluded && i.id.starts_with(i.node + "/")) living.push_back(i.node);
+  }
   stop_step();
   tell_log();
+  if (plan_.scavenge)
+    for (const std::string& node : std::set(living.begin(), living.end())) scavenge(node);
   ++budget_.used;
   step_at_restart_ = ledger_.step();
   const auto step = ledger_.step();
   say("restart", fmt::format("{}; restarting {}{}", action.reason,
                              action.exclude.empty() ? "in place" : "without " + compress_hostlist(action.exclude),
                              step ? fmt::format(", step {} -> resumes from the newest checkpoint", *step) : ""));
+}
+
+// A node that is left but lives may have checkpoints that nobody else has: they go to the shared file system first.
+void Supervisor::scavenge(const std::string& node) {
+  const std::string tool = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mm-ckpt";
+  std::vector<std::string> command = {"srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--nodelist=" + node, tool, "scavenge"};
+  if (!plan_.node_folder.empty()) command.insert(command.end(), {"--node-folder", plan_.node_folder});
+  command.push_back(plan_.run_folder);
+  const auto done = run_command(command, scavenge_deadline);
+  const std::string& said = done.ok() ? done.out : done.err;
+  say("scavenged", fmt::format("checkpoints on {}: {}", node, done.timed_out ? "not within the deadline" : said.substr(0, said.find('\n'))));
 }
 
 std::optional<recovery::Action> Supervisor::wait_for_slurm(const Action& action) {

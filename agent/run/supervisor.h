@@ -46,6 +46,7 @@ class Supervisor {
   Action observe();
   void stop_step();
   void restart(const Action& action);
+  void scavenge(const std::string& node);
   std::optional<Action> wait_for_slurm(const Action& action);
   int finish(const Action& action);
 
