@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t budget_bytes = int64_t{256} << 20;
 constexpr int64_t batches_ahead = 4;
+constexpr int most_halvings = 8;
 constexpr auto deadline = std::chrono::minutes(5);  // for one batch; storage that is silent for longer is taken for dead
 constexpr int64_t most_in_a_row = 100;              // rejected neighbours
 constexpr int64_t most_percent = 10;                // rejected samples of the data set, once they are more than most_in_a_row
@@ -75,10 +76,10 @@ struct Stream::State {
       : options((check(o), std::move(o))),
         dataset(options.shards),
         share(options.global_batch / options.ranks),
+        most_threads(thread_count(options.threads)),
         permutation(make_permutation(0)) {
-    const int n = thread_count(options.threads);
     try {
-      for (int i = 0; i < n; ++i) threads.emplace_back([this] { work(); });
+      for (int i = 0; i < most_threads; ++i) threads.emplace_back([this, i] { work(i); });
     } catch (...) {
       stop();
       throw;
@@ -165,8 +166,8 @@ struct Stream::State {
   bool may_claim() {
     if (!started) return false;
     if (plan_batch <= wanted) return true;
-    if (plan_batch > wanted + batches_ahead) return false;
-    return window_bytes + estimated_bytes(dataset, index_at(position_of_plan()), options.rule) <= budget_bytes;
+    if (plan_batch > wanted + (batches_ahead >> level)) return false;
+    return window_bytes + estimated_bytes(dataset, index_at(position_of_plan()), options.rule) <= budget_bytes >> level;
   }
   int64_t position_of_plan() const { return plan_batch * options.global_batch + options.rank * share + plan_index; }
 
@@ -181,10 +182,11 @@ struct Stream::State {
     return slot;
   }
 
-  void work() {
+  // The first thread always works.
+  void work(int number) {
     std::unique_lock lock(mutex);
     for (;;) {
-      work_is_there.wait(lock, [&] { return stopping || may_claim(); });
+      work_is_there.wait(lock, [&] { return stopping || (number <= (most_threads - 1) >> level && may_claim()); });
       if (stopping) return;
       const std::shared_ptr<Slot> slot = claim();
       lock.unlock();
@@ -259,6 +261,7 @@ struct Stream::State {
   const StreamOptions options;
   const Dataset dataset;
   const int64_t share;
+  const int most_threads;
 
   mutable std::mutex mutex;  // guards all that follows
   std::condition_variable work_is_there, batch_is_ready;
@@ -272,6 +275,7 @@ struct Stream::State {
   std::unordered_set<int64_t> rejected, repaired;
   std::string last_reason;
   double wait_seconds = 0;
+  int level = 0;  // halvings of the threads and the work ahead
   std::vector<std::thread> threads;
 };
 
@@ -286,6 +290,11 @@ std::string Stream::fingerprint() const {
 }
 std::vector<Sample> Stream::next(int64_t batch) {
   return state_->next(batch);
+}
+
+void Stream::shrink(int level) {
+  const std::lock_guard lock(state_->mutex);
+  state_->level = std::clamp(level, state_->level, most_halvings);
 }
 
 std::vector<Stream::Item> Stream::at(int64_t first, int64_t count) {

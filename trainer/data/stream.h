@@ -54,6 +54,8 @@ class Stream {
   };
   std::vector<Item> at(int64_t first, int64_t count);
   StreamCounters counters() const;
+  // Where the node is short: at each level, from 1 on, half of the threads and of the work ahead that there were before. The samples stay the same.
+  void shrink(int level);
 
  private:
   struct State;

@@ -35,6 +35,11 @@ class Batches {
   void hand_out();
   std::span<const model::MicroBatch> micro_batches() const { return batches_; }
 
+  // The node is short of memory or CPUs: data::Stream::shrink.
+  void shrink(int level) {
+    if (stream_) stream_->shrink(level);
+  }
+
   int64_t samples() const { return samples_; }  // of the data set
   const std::string& fingerprint() const { return fingerprint_; }
 

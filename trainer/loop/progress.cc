@@ -16,6 +16,7 @@ namespace mm::loop {
 AgentReporter::AgentReporter() {
   const char* socket = std::getenv("MM_AGENT_SOCKET");
   if (socket != nullptr) socket_ = socket;
+  state_["LISTEN"] = "1";
 }
 
 void AgentReporter::say(const KeyValues& news) {
@@ -33,6 +34,8 @@ void AgentReporter::say(const KeyValues& news) {
     log::debug("{}", e.what());
   }
 }
+
+std::optional<KeyValues> AgentReporter::advice() { return agent_ ? agent_->try_receive() : std::nullopt; }
 
 std::string format_duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);

@@ -18,6 +18,8 @@ class AgentReporter {
  public:
   AgentReporter();
   void say(const KeyValues& news);
+  // What the agent has to say to this rank (agent_client.h, ADVICE); nothing where it says nothing.
+  std::optional<KeyValues> advice();
 
  private:
   std::string socket_;

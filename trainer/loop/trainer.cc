@@ -184,11 +184,12 @@ int Trainer<T>::run() {
 template <class T>
 typename Trainer<T>::Counts Trainer<T>::count(const std::string& failure) {
   const Batches::Share share = batches_.share();
-  // By the clock of rank 0; the sum tells the others.
-  const bool is_save_due_by_clock = world_.rank() == 0 && schedule_ && schedule_->due_at(Clock::now());
+  // By the clock of rank 0, or at the word of the agent of any node; the sum tells the others.
+  const bool is_save_asked = std::exchange(agent_asks_to_save_, false);
+  const bool is_save_due = is_save_asked || (world_.rank() == 0 && schedule_ && schedule_->due_at(Clock::now()));
   const std::vector<double> sums =
       world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), stop_requested() ? 1.0 : 0.0,
-                         is_save_due_by_clock ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
+                         is_save_due ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
   return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
 }
 
@@ -256,7 +257,12 @@ StepMetrics Trainer<T>::train_step(int64_t step, const Counts& counts) {
 
 template <class T>
 void Trainer<T>::report(const StepMetrics& metrics) {
-  agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(metrics.step + 1)}, {"LOSS", fmt::format("{:.6g}", metrics.loss)}});
+  agent_.say({{"PHASE", "train"},
+              {"STEP", std::to_string(metrics.step + 1)},
+              {"LOSS", fmt::format("{:.6g}", metrics.loss)},
+              {"BUSY", fmt::format("{:.6f}", std::max(0.0, metrics.step_s - metrics.comm_wait_s))},
+              {"GROUP", mesh_.encodes ? "encoder" : fmt::format("stage{}{}", mesh_.at.pp, mesh_.reads() ? "-reads" : "")}});
+  obey_agent();
   if (!metrics_) return;
   const std::string line = format_metrics(metrics);
   const std::string error = metrics_->append(line);
@@ -267,6 +273,16 @@ void Trainer<T>::report(const StepMetrics& metrics) {
     std::fflush(stdout);
   }
   console_->step_done(metrics);
+}
+
+template <class T>
+void Trainer<T>::obey_agent() {
+  while (const auto advice = agent_.advice()) {
+    const std::string what = get(*advice, "ADVICE");
+    if (what == "save") agent_asks_to_save_ = true;
+    if (what == "shrink") batches_.shrink(static_cast<int>(get_int(*advice, "LEVEL", 1)));
+    if (what == "save" || what == "shrink") log::info("the agent asks rank {} to {}: {}", world_.rank(), what, get(*advice, "WHY"));
+  }
 }
 
 template <class T>

@@ -61,6 +61,7 @@ class Trainer {
   std::string bad_numbers(int64_t step, const Counts& counts);
   StepMetrics train_step(int64_t step, const Counts& counts);
   void report(const StepMetrics& metrics);
+  void obey_agent();
   void warn(const std::string& message);
   std::vector<checkpoint::ConstView> views();
   void begin_save(int64_t done);
@@ -86,6 +87,7 @@ class Trainer {
   std::optional<MetricsFile> metrics_;  // on rank 0
   std::optional<Console> console_;
   bool metrics_behind_ = false;
+  bool agent_asks_to_save_ = false;
 };
 
 extern template class Trainer<float>;

@@ -103,6 +103,22 @@ TEST(Stream, AnyJumpGivesTheSameBatch) {
   EXPECT_EQ(stream.next(int64_t{1} << 50).size(), 8u);
 }
 
+TEST(Stream, ShrinkingChangesNoSample) {
+  const TemporaryFolder folder;
+  make_shards(folder);
+  StreamOptions o = options(folder);
+  std::vector<std::vector<Flat>> want;
+  for (int64_t b = 0; b < 12; ++b) want.push_back(read(o, 1, 1, {b}));
+  o.threads = 8;
+  Stream stream(o);
+  for (int64_t b = 0; b < 12; ++b) {
+    if (b % 2 == 1) stream.shrink(static_cast<int>(b / 2));  // past the last of the threads
+    std::vector<Flat> got;
+    for (const Sample& s : stream.next(b)) got.push_back(flat(s));
+    ASSERT_EQ(got, want[static_cast<size_t>(b)]) << b;
+  }
+}
+
 TEST(Stream, RejectedSamplesAreReplacedByTheNextUsableOne) {
   const TemporaryFolder folder;
   make_shards(folder);
