@@ -32,7 +32,7 @@ void Advice::tell(KeyValues message, const std::string& why) {
 
 void Advice::incident(const Incident& incident) {
   const auto now = Clock::now();
-  if (incident.action != "checkpoint" || now < next_save_) return;
+  if (incident.action != "checkpoint" || now < next_save_ || listeners_.empty()) return;
   next_save_ = now + save_pause;
   tell({{"ADVICE", "save"}}, incident.evidence.empty() ? incident.code : incident.evidence.front());
 }

@@ -6,8 +6,9 @@
 namespace mm::agent {
 
 nlohmann::ordered_json json_from_incident(const Incident& i) {
-  nlohmann::ordered_json out = {{"id", i.id},         {"time", i.time},         {"node", i.node},     {"class", i.kind},   {"scope", scope_of(i)}, {"code", i.code},
-                                {"device", i.device}, {"severity", i.severity}, {"action", i.action}, {"count", i.count}, {"job", i.job},         {"evidence", i.evidence}};
+  nlohmann::ordered_json out = {{"id", i.id},         {"time", i.time},         {"node", i.node},     {"class", i.kind},   {"code", i.code},
+                                {"device", i.device}, {"severity", i.severity}, {"action", i.action}, {"count", i.count}, {"scope", scope_of(i)},
+                                {"job", i.job},       {"evidence", i.evidence}};
   if (!i.step.empty()) out["step"] = i.step;
   if (i.rank >= 0) out["rank"] = i.rank;
   return out;

@@ -125,6 +125,23 @@ def carrier(words, where):
     print("%s to incident: median %.1f ms, worst %.1f ms (target 100 ms)" % (words, median(times), max(times)))
 carrier("interface set down", lambda node: ([mini, "exec", node], "eth1"))
 carrier("carrier lost by the other end", lambda node: ([], outer_end(node)))
+
+# Overload: a job's agents among eight busy processes for each CPU.
+seconds = float(os.environ.get("MM_BENCH_OVERLOAD", "20"))
+with open("job.sh", "w") as f: f.write("#!/bin/bash\nsleep 3600\n")
+os.chmod("job.sh", 0o755)
+subprocess.run([mini, "as-user", "sbatch", "--no-kill", "-N4", "-o", "/dev/null", "--mm-train=auto", "job.sh"], check=True, capture_output=True)
+deadline = time.time() + 30
+while time.time() < deadline and not all('"batch_node":' in ask(f"node{k}", "status", "--json") for k in (1, 2, 3, 4)): time.sleep(0.2)
+begin = time.time()
+busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(8 * os.cpu_count())] if seconds > 0 else []
+time.sleep(seconds)
+for b in busy: b.kill(); b.wait()
+time.sleep(3)  # for verdicts that come late
+wrong = [e for k in (1, 2, 3, 4) for e in map(json.loads, ask(f"node{k}", "events", "--json").splitlines())
+         if e["time"] > begin and (e["kind"] == "fence" or e.get("class") in ("node", "peer", "clock"))]
+print("%.0f s with %d busy processes on %d CPUs: %d false verdicts (target 0 in 600 s: MM_BENCH_OVERLOAD=600)" % (seconds, len(busy), os.cpu_count(), len(wrong)))
+for e in wrong[:5]: print("  ", e)
 PY
 "$mini" down >/dev/null
 echo
