@@ -206,6 +206,12 @@ Spec parse_spec(const std::string& spec) {
   return out;
 }
 
+void refuse_untrainable(const Job& job) {
+  const auto refuse = [&](const char* what) { throw usage_error(fmt::format("{}: this version does not support {}", job.file, what)); };
+  if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
+  if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
+}
+
 Layout job_layout(const Job& job, int tasks) {
   const int encoder = encoder_ranks(job);
   if (encoder >= tasks)

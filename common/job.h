@@ -101,6 +101,8 @@ int encoder_ranks(const Job& job);
 
 // Reads and checks the file, then applies the assignments ("section.key=value") in order. Throws a usage Error.
 Job load_job(const std::string& path, const std::vector<std::string>& assignments = {});
+// Throws a usage Error that names the first value which can be planned for, but which this version does not train with.
+void refuse_untrainable(const Job& job);
 // What `--mm-train=SPEC` means. A job file, or "key=value,..." with keys of [parallel], of [recovery] or "section.key", or "auto", or "off".
 struct Spec {
   enum class Kind { off, automatic, values, file } kind = Kind::automatic;

@@ -47,6 +47,7 @@ std::optional<Request> read_request(const std::string& given) {
   const std::string value = take_verbose(given, verbose);
   const Spec spec = parse_spec(value);
   if (spec.kind == Spec::Kind::off) return {};
+  if (spec.kind == Spec::Kind::file) refuse_untrainable(spec.job);
   Request out;
   out.job = spec.job;
   Record& r = out.record;

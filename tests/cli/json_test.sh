@@ -85,6 +85,7 @@ END
 expect_ok "$BUILD/mm-trainer" "$scratch/job.toml"
 expect_lines 0 '[l["step"] for l in lines] == [0, 1, 2, 3] or [l["step"] for l in lines] == [1, 2, 3, 4]' cat "$scratch/run/metrics.jsonl"
 expect_lines 0 'all(has(l, step=int, loss=float, grad_norm=float, lr=float, tokens=int) for l in lines)' cat "$scratch/run/metrics.jsonl"
+expect_eq 1 "$(find "$scratch/run/tensorboard" -name 'events.out.tfevents.*' -size +400c | wc -l)" "event files"
 expect_lines 0 'len(lines) == 2' "$BUILD/mm-ckpt" ls --json "$scratch/run"
 expect_lines 0 'len(lines) >= 1' "$BUILD/mm-ckpt" verify --json "$scratch/run"
 newest=$(find "$scratch/run" -name 'rank-*.h5' | sort | tail -1)
@@ -94,6 +95,8 @@ expect_status 1 "$BUILD/mm-ckpt" verify "$scratch/run"
 expect_match 'step-0*4' "$output" "which one"
 expect_ok "$BUILD/mm-ckpt" export --safetensors "$scratch/exported" "$scratch/run" --step 2
 [ -e "$scratch/exported/config.json" ] || fail "no config.json in the exported folder"
+expect_ok "$BUILD/mm-trainer" "$scratch/job.toml" --set "run.dir=$scratch/quiet" --set log.tensorboard=false
+[ ! -e "$scratch/quiet/tensorboard" ] || fail "event files though they are switched off"
 expect_status 2 "$BUILD/mm-trainer" "$scratch/job.toml" --set run.stepz=3
 expect_match 'run.steps' "$output" "the nearest key"
 expect_status 3 "$BUILD/mm-trainer" "$scratch/job.toml" --set "data.shards=$scratch/none-*.tar" --set "run.dir=$scratch/other"

@@ -57,6 +57,10 @@ refused 'needs a value' --mm-train= ok.sh
 echo '[model' >"$home/broken.toml"
 refused 'broken.toml' --mm-train=broken.toml ok.sh
 refused 'unknown.toml' --mm-train=auto --mm-train=unknown.toml ok.sh
+sed '/^tp = 2/a dtype = "bfloat16"' "$home/job.toml" >"$home/bfloat16.toml"
+refused 'bfloat16.toml.*parallel.dtype' --mm-train=bfloat16.toml ok.sh
+sed '/^tp = 2/a backend = "cuda"' "$home/job.toml" >"$home/cuda.toml"
+refused 'cuda.toml.*parallel.backend' --mm-train=cuda.toml ok.sh
 
 test_case "a swallowed script is refused at once, even with an open stdin"
 mkfifo "$scratch/open"

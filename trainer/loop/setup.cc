@@ -14,22 +14,11 @@
 #include "trainer/model/vlm.h"
 
 namespace mm::loop {
-namespace {
-
-void check_supported(const Job& job) {
-  const auto refuse = [&](const std::string& what) {
-    throw usage_error(fmt::format("{}: this version does not support {}", job.file, what));
-  };
-  if (job.parallel.backend == "cuda") refuse("parallel.backend = \"cuda\"");
-  if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
-}
-
-}  // namespace
 
 Setup prepare(const TrainOptions& options, int rank, int ranks) {
   Setup setup;
   setup.job = load_job(options.job_file, options.assignments);
-  check_supported(setup.job);
+  refuse_untrainable(setup.job);
   setup.layout = job_layout(setup.job, ranks);
   setup.encoder = encoder_layout(setup.job);
   const int decoders = setup.layout.world_size();
