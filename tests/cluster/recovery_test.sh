@@ -15,6 +15,7 @@ limit=${MM_RECOVERY_LIMIT:-15}
 hang_timeout=6
 steps=${MM_RECOVERY_STEPS:-250}
 
+if [ "$(id -u)" != 0 ]; then test_case "recovery"; skip "needs root"; finish; fi
 for program in mm-run mm-agentd mm-agent mm-trainer spank_mm_train.so tests/make-fixture; do
   [ -e "$BUILD/$program" ] || { echo "recovery_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
 done
@@ -40,7 +41,7 @@ exec mm-run -- mm-trainer "\$MM_TRAIN_SPEC"
 END
 chown -R "$MINI_SLURM_USER": "$work"
 
-job_file() { # NAME [MAX_RESTARTS]
+job_file() { # NAME; $max_restarts and $shards may say otherwise
   cat >"$work/$1.toml" <<END
 [run]
 dir = "$work/$1"
@@ -48,7 +49,7 @@ steps = $steps
 [model]
 path = "$work/fixture/model"
 [data]
-shards = "$work/fixture/data/*.tar"
+shards = "$work/fixture/data/${shards:-*.tar}"
 global_batch = 32
 [parallel]
 threads = 1
@@ -56,7 +57,7 @@ threads = 1
 every = 5
 [recovery]
 spares = 1
-max_restarts = ${2:-10}
+max_restarts = ${max_restarts:-10}
 hang_timeout = $hang_timeout
 END
 }
@@ -269,6 +270,33 @@ controller() {
   after controller "" "$limit"
 }
 
+gives_up() {
+  test_case "a rank is killed, and no restart is allowed: the job fails, and says why"
+  local max_restarts=0
+  begin given_up
+  kill -KILL "$(rank_pid 1)"
+  wait_until 60 job_over
+  expect_eq FAILED "$(job_state)" "state of the job"
+  expect_match 'giving up: rank 1 on node2 was killed by signal 9 .*max_restarts' "$(cat "$work/given_up.out")"
+  expect_eq 0 "$(restarts given_up)" "restarts"
+
+  test_case "shards that are not there: an error of the user's, never restarted, the exit status passed on"
+  local shards=none-\*.tar
+  submit no_shards
+  wait_until 60 job_over
+  expect_eq 3:0 "$(job_field ExitCode)" "exit status of the job"
+  expect_match 'none-.*giving up' "$(tr '\n' ' ' <"$work/no_shards.out")"
+  expect_eq "" "$(drained)" "nodes drained or down"
+}
+
 calm
-for fault in ${MM_RECOVERY_CASES:-nic cable middle last first killed stopped slurmd blind controller}; do $fault; done
+cases=${MM_RECOVERY_CASES:-nic cable middle last first killed stopped slurmd blind controller gives_up}
+for fault in $cases; do
+  if [ "$MINI_SLURM_MODE" != netns ] && [[ $fault =~ ^(nic|cable|middle|last|first)$ ]]; then
+    test_case "$fault"
+    skip "namespaces are not allowed here: nodes have no links"
+    continue
+  fi
+  $fault
+done
 finish
