@@ -10,9 +10,9 @@
 namespace mm::agent {
 namespace {
 
-constexpr milliseconds period{10000}, a_node{100}, deadline{2000};
+constexpr milliseconds period{5000}, a_node{50}, deadline{2000};
 constexpr size_t enough_steps = 8;
-constexpr int times_to_tell = 3, times_to_move = 9;
+constexpr int times_to_tell = 3, times_to_move = 18;
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 // Looks for ranks that are slower than those that do the same work (registry/pace.h).
 //
 // One agent of a step judges, that of the batch node, or the first that lives: it asks the agents of the step's nodes for the paces of their ranks,
-// every ten seconds, and less often where the nodes are more than a hundred. Who is slow three times on end is an incident, whose class
-// is that of the fault which its node knows of, if any; where it goes on for a minute and the job has a spare, the rank is
+// every five seconds, and less often where the nodes are more than a hundred. Who is slow three times on end is an incident, whose class
+// is that of the fault which its node knows of, if any; where it goes on for a minute and a half and the job has a spare, the rank is
 // moved: the incident asks for a restart without its node.
 #pragma once
 
