@@ -128,7 +128,11 @@ std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbe
     reduce(Group::data, {p.encoder_tp, p.encoder_dp});
     reduce(Group::stage, {1, int64_t{p.encoder_tp} * p.encoder_dp});
     count(Group::encoder, {1, all}, [&](Counter& c) {
-      c.messages(static_cast<double>(l.micro_batches * mesh.tp * mesh.cp), features / p.encoder_tp);
+      // Features to a replica's first stage and to the other makers; then the sums of their gradients, to which makers add nothing, but
+      // send it to each other all the same.
+      const double encoders = p.encoder_ranks(), calls = static_cast<double>(l.micro_batches * mesh.dp);
+      c.messages(calls, features / p.encoder_tp * (mesh.tp * mesh.cp + encoders - 1));
+      if (m.train_vision || m.train_projector) c.messages(calls, features * p.encoder_dp * (encoders - 1) / encoders);
     });
     return out;
   }
@@ -148,8 +152,8 @@ std::vector<Volume> volumes_of(const Model& m, const Parallelism& p, const Numbe
   if (l.first && p.encoder_ranks() > 0)
     count(Group::encoder, {1, all}, [&](Counter& c) {
       const double rows = l.samples * static_cast<double>(l.micro_batches);
-      c.messages(static_cast<double>(l.micro_batches),
-                 rows * static_cast<double>(m.features * m.text.hidden) * element / (mesh.tp * mesh.cp));
+      if (m.train_vision || m.train_projector)
+        c.messages(static_cast<double>(l.micro_batches), rows * static_cast<double>(m.features * m.text.hidden) * element);
     });
   return out;
 }

@@ -18,7 +18,7 @@ namespace mm::fixture {
 
 // tiny (SigLIP, Llama), gqa, qwen2, tied (embeddings), clip (class token, vision_feature_layer -2, "default").
 std::vector<std::string> presets();
-// And "pairs", a contrastive model, which is not among these.
+// And "pairs", a contrastive model, and "narrow", for tests with many trainings, which are not among these.
 std::string config_json(const std::string& preset);
 // Value `index` of the parameter `name`, in [-2, 2], exact in a float.
 double weight(const model::ParamSpec& spec, int64_t index);

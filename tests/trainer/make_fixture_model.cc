@@ -59,8 +59,18 @@ constexpr const char* pairs_json =
     R"("hidden_act":"quick_gelu","layer_norm_eps":1e-5,"bos_token_id":1,"eos_token_id":2}})"
     "\n";
 
+// As deep as tiny, and with heads that tensor parallelism cannot deal out evenly.
+constexpr const char* narrow_json =
+    R"({"model_type":"llava","image_token_index":3,"vision_feature_layer":-1,"vision_feature_select_strategy":"full","vision_config":)"
+    R"({"hidden_size":24,"intermediate_size":40,"num_hidden_layers":2,"num_attention_heads":4,"image_size":32,"patch_size":16,)"
+    R"("model_type":"siglip_vision_model","hidden_act":"gelu_pytorch_tanh","layer_norm_eps":1e-6,"vision_use_head":false},"text_config":)"
+    R"({"vocab_size":264,"hidden_size":36,"intermediate_size":52,"num_hidden_layers":4,"num_attention_heads":6,"rms_norm_eps":1e-6,)"
+    R"("rope_theta":10000.0,"model_type":"llama","num_key_value_heads":3,"attention_bias":false,"tie_word_embeddings":false}})"
+    "\n";
+
 std::string config_json(const std::string& preset) {
   if (preset == "pairs") return pairs_json;
+  if (preset == "narrow") return narrow_json;
   const auto* p = std::find_if(std::begin(all), std::end(all), [&](const Preset& x) { return x.name == preset; });
   if (p == std::end(all)) throw std::invalid_argument("make-fixture: " + preset + ": no such preset");
   return std::string(R"({"model_type":"llava","image_token_index":3,)") + p->features +

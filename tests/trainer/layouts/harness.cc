@@ -47,7 +47,7 @@ void Layouts::SetUpTestSuite() {
   folder_ = new fs::path(base / fmt::format("mm-layouts-{}", ::getpid()));
   fs::create_directories(*folder_);
   for (const std::string& preset : fixture::presets()) fixture::write_model(at("model-" + preset), preset);
-  fixture::write_model(at("model-pairs"), "pairs");
+  for (const char* preset : {"pairs", "narrow"}) fixture::write_model(at(fmt::format("model-{}", preset)), preset);
   fixture::write_shards(at("data"), 64, 4, 32);
 }
 
