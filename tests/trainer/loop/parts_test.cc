@@ -154,7 +154,7 @@ TEST(Derangement, MovesEveryElement) {
 
 // Slices by tensor parallelism, cut again into the parts of their holders: each element of each tensor has one owner, and the
 // views of it point at its value.
-TEST(Views, PartsOfSlicesCoverTheTensors) {
+TEST(Views, Case08PartsOfSlicesCoverTheTensors) {
   const std::vector<model::ParamSpec> specs = {{.name = "rows", .shape = {6, 5}, .cut = {0, 3}},
                                                {.name = "columns", .shape = {3, 5, 2}, .cut = {1, 5}},
                                                {.name = "keys", .shape = {4, 3}, .cut = {0, 8, 2}},
