@@ -253,6 +253,28 @@ Topology new_topology() {
   return t;
 }
 
+// While this is there, hwloc loads no plugins: to adopt a tree it needs none of their libraries (OpenCL, X11, libxml2), which
+// cost a task more than all the rest.
+class NoPlugins {
+ public:
+  NoPlugins() {
+    if (const char* value = std::getenv(name)) before_ = value;
+    ::setenv(name, "/dev/null", 1);
+  }
+  ~NoPlugins() {
+    if (before_)
+      ::setenv(name, before_->c_str(), 1);
+    else
+      ::unsetenv(name);
+  }
+  NoPlugins(const NoPlugins&) = delete;
+  NoPlugins& operator=(const NoPlugins&) = delete;
+
+ private:
+  static constexpr const char* name = "HWLOC_PLUGINS_PATH";
+  std::optional<std::string> before_;
+};
+
 Topology load_this_machine(Discovery discovery) {
   // The caller's process is a helper or a task before it becomes the user's program: nobody else reads its environment now.
   if (discovery == Discovery::quick) ::setenv("HWLOC_COMPONENTS", "-cuda,-nvml,-opencl,-rsmi,-levelzero,-gl", 0);
@@ -313,6 +335,7 @@ std::optional<Hardware> read_shared(const std::string& path) {
   if (!fd || ::fstat(fd.get(), &s) != 0 || !S_ISREG(s.st_mode) || (s.st_uid != 0 && s.st_uid != ::geteuid()) ||
       (s.st_mode & (S_IWGRP | S_IWOTH)) != 0 || s.st_size == 0)
     return {};
+  const NoPlugins none;
   hwloc_topology_t raw = nullptr;
   if (hwloc_api().shmem_topology_adopt(&raw, fd.get(), 0, shared_address, static_cast<size_t>(s.st_size), 0) != 0) return {};
   const Topology t(raw);

@@ -23,7 +23,8 @@ Hardware read_this_machine(Discovery discovery);
 
 // The agent's copy: one file, mapped by everybody at the same address. `share_this_machine` writes it under a temporary name
 // and renames it, so that a reader has the old or the new one; throws an Error. `read_shared` returns nothing where there is no
-// file, it is not root's (or ours), or it was made by another hwloc: the reader then looks itself.
+// file, it is not root's (or ours), or it was made by another hwloc: the reader then looks itself. These functions touch the
+// environment, so no other thread may.
 void share_this_machine(const std::string& path);
 std::optional<Hardware> read_shared(const std::string& path);
 std::string shared_path(const std::string& run_dir, const std::string& node);
