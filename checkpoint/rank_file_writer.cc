@@ -151,7 +151,7 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
     return hashes;
   }
   // Where training leaves no core idle, the calling thread, whose priority is low but no more than that, works as well after a while.
-  constexpr double patient_bytes_per_second = 50e6;
+  constexpr double patient_bytes_per_second = 200e6;  // an idle core does several times that
   Team team;
   team.start(options.threads, [&] {
     run_when_idle();
