@@ -148,6 +148,8 @@ TEST(Ethtool, NamesOfDrivers) {
                                    {"illegal_bytes.nic", 64},        {"rx_packets", 1000000000}, {"rx_align_errors", 128},     {"rx_discards_phy", 7}};
   EXPECT_EQ(wire_errors(counters), 255);
   EXPECT_TRUE(driver_counters("no-such-nic").empty());
+  for (const std::string& nic : list_folder("/sys/class/net"))  // what this machine has
+    for (const auto& [name, value] : driver_counters(nic)) EXPECT_FALSE(name.empty()) << nic;
   EXPECT_TRUE(driver_counters("a-name-that-is-longer-than-any").empty());
 }
 

@@ -30,6 +30,10 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def is_verdict(event):
+    return event["kind"] == "incident" and event["class"] == "node" and event["action"] == "drain"
+
+
 def traffic():
     looked = range(1, nodes + 1, max(1, nodes // 16))
     before = {k: ask(k, "status")[0]["datagrams"]["sent"] for k in looked}
@@ -59,7 +63,7 @@ def silence():
         os.kill(pid, signal.SIGKILL)
     for line in follow.stdout:
         event = json.loads(line)
-        if event["kind"] == "incident" and event["class"] == "node" and event["time"] > began:
+        if is_verdict(event) and event["time"] > began:
             break
     took = time.time() - began
     follow.kill()
@@ -67,7 +71,7 @@ def silence():
     if event["node"] != f"node{victim}":
         sys.exit(f"{event['node']} was blamed")
     time.sleep(2)  # for wrong ones to come
-    blamed = {e["node"] for e in ask(1, "events") if e["kind"] == "incident" and e["class"] == "node"}
+    blamed = {e["node"] for e in ask(1, "events") if is_verdict(e)}
     if blamed != {f"node{victim}"}:
         sys.exit(f"blamed: {blamed}")
 
