@@ -212,11 +212,24 @@ void refuse_untrainable(const Job& job) {
   if (job.parallel.dtype == "bfloat16") refuse("parallel.dtype = \"bfloat16\"");
 }
 
+namespace {
+
+Layout layout_beside(int encoder, const Job& job, int tasks) {
+  try {
+    return layout_for(job.parallel.tp, job.parallel.cp, job.parallel.pp, tasks - encoder);
+  } catch (const Error& e) {
+    if (encoder == 0) throw;
+    throw usage_error(fmt::format("{}: parallel.encoder takes {} ranks of {}; the rest: {}", job.file, encoder, tasks, e.what()));
+  }
+}
+
+}  // namespace
+
 Layout job_layout(const Job& job, int tasks) {
   const int encoder = encoder_ranks(job);
   if (encoder >= tasks)
     throw usage_error(fmt::format("{}: parallel.encoder takes {} ranks of {}: none is left for the decoder", job.file, encoder, tasks));
-  const Layout layout = layout_for(job.parallel.tp, job.parallel.cp, job.parallel.pp, tasks - encoder);
+  const Layout layout = layout_beside(encoder, job, tasks);
   if (!job.data.shards.empty() && job.data.global_batch % layout.dp != 0)
     throw usage_error(fmt::format("{}: dp {} ({} tasks) does not divide data.global_batch {}", job.file, layout.dp, tasks, job.data.global_batch));
   return layout;

@@ -111,6 +111,18 @@ TEST_F(Layouts, Case07OtherLayoutsContinueTheRun) {
   for (const char* role : {"param", "m", "v"}) expect_close(trained("tiny", "whole-run", role), trained("tiny", "hops", role), 1e-9, 1e-14, role);
 }
 
+TEST_F(Layouts, Case07TheSameLayoutContinuesToTheBit) {
+  for (const Case& c : std::vector<Case>{{1, 2, 2, 1, 2, 1}, {2, 1, 1, 2, 3, 1, false, 2, 1}, {1, 1, 1, 2, 1, 2, true, 1, 2}}) {
+    const std::string whole = "whole-" + c.name(), parts = "parts-" + c.name();
+    const auto to = [&](int end, const std::string& dir) {
+      return run("narrow", c, dir, {"optim.min_lr_ratio=1", fmt::format("run.steps={}", end)});
+    };
+    ASSERT_TRUE(to(6, whole) && to(2, parts) && to(5, parts) && to(6, parts));
+    EXPECT_EQ(steps(whole), steps(parts)) << c.name();
+    for (const char* role : {"param", "m", "v"}) EXPECT_EQ(trained("narrow", whole, role), trained("narrow", parts, role)) << c.name() << " " << role;
+  }
+}
+
 // With a learning rate of nothing, what a run holds under one layout after another is what it began with: to the bit. The
 // key heads of gqa cannot be dealt out to four ranks, and its vocabulary is cut unevenly.
 TEST_F(Layouts, Case08ReshardingKeepsEveryBit) {

@@ -61,7 +61,7 @@ std::string Layouts::job(const std::string& preset) {
   std::ofstream(path) << fmt::format(
       "[model]\npath = \"{0}/model-{1}\"\n[data]\nshards = \"{0}/data/*.tar\"\nshuffle = false\nglobal_batch = 8\n"
       "[parallel]\ndtype = \"float64\"\nthreads = 1\nmicro_batch = 2\n[optim]\nlr = 1e-3\nwarmup = 4\n"
-      "[recovery]\nhang_timeout = 5\n[checkpoint]\nevery = 1000\n[log]\nevery = 1000\n",
+      "[recovery]\nhang_timeout = 5\n[checkpoint]\nevery = 1000\n[log]\nevery = 1000\ntensorboard = false\n",
       folder_->string(), preset);
   return path;
 }

@@ -22,6 +22,7 @@ struct Case {
 
 struct Step {
   double loss, grad_norm, tokens;
+  bool operator==(const Step&) const = default;
 };
 using Tensors = std::map<std::string, std::vector<double>>;
 using Settings = std::vector<std::string>;  // "section.key=value"

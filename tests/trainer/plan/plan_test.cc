@@ -259,7 +259,7 @@ TEST_F(PlannedJob, ThatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_NE(error(64, {"parallel.pp=16", "parallel.virtual=8"}).find("pp 16 x virtual 8 = 128 is above the model's 80 layers"), std::string::npos);
   EXPECT_NE(error(128, {"parallel.tp=128"}).find("tp 128 is above the model's 64 heads"), std::string::npos);
   EXPECT_NE(error(24, {"parallel.tp=5"}).find("not a multiple of tp 5"), std::string::npos);
-  EXPECT_NE(error(68, {"parallel.encoder.tp=4", "parallel.tp=3"}).find("64 tasks are not a multiple of tp 3"), std::string::npos);
+  EXPECT_NE(error(68, {"parallel.encoder.tp=4", "parallel.tp=3"}).find("parallel.encoder takes 4 ranks of 68; the rest: layout: 64 tasks are not a multiple of tp 3"), std::string::npos);
   EXPECT_NE(error(81, {"parallel.encoder.tp=17"}).find("the encoder's tp 17 is above the model's 16 heads of the tower"), std::string::npos);
   EXPECT_NE(error(8, {"data.global_batch=12"}).find("dp 8 (8 tasks) does not divide"), std::string::npos);
 }
