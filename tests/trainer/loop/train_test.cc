@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <regex>
 
 #include "tests/trainer/loop/harness.h"
 #include "trainer/interop/safetensors.h"
@@ -126,12 +127,16 @@ TEST_F(TrainerTest, SavesAndAsksForRequeueWhenTerminated) {
 TEST_F(TrainerTest, Case07AnotherLayoutContinuesTheRun) {
   ASSERT_EQ(train("run", {"--set", "run.steps=20", "--dump-gradients", at("g")}, 1).exit_code, 0);
   Child child(command("run", {"--json"}, 1), at("err"));
-  ASSERT_TRUE(child.wait_for_step(7));
+  // Saves are made beside the training, on a busy machine some steps later.
+  int64_t step = 7;
+  do
+    ASSERT_TRUE(child.wait_for_step(step));
+  while (!std::filesystem::exists(at("run/checkpoints/step-0000005")) && ++step < 19);
   ::kill(child.pid(), SIGKILL);
   child.end();
   const CommandResult r = train("run", {"--set", "parallel.zero=0"}, 4);
   ASSERT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_NE(r.err.find("continues at step 5 of 20"), std::string::npos) << r.err;
+  EXPECT_TRUE(std::regex_search(r.err, std::regex("continues at step (5|10|15) of 20"))) << r.err;
   EXPECT_NE(r.err.find("since its checkpoint, layout.dp was 1 and is 4 now"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("since its checkpoint, layout.zero was 1 and is 0 now"), std::string::npos) << r.err;
   EXPECT_LT(distance_from_reference(metrics("run")), 1e-9);
