@@ -128,6 +128,7 @@ int Trainer<T>::run() {
   agree(world_, [&] {
     if (world_.rank() != 0) return;
     metrics_.emplace(setup_.job.run.dir + "/metrics.jsonl", first_step_);
+    if (setup_.job.log.tensorboard) events_.emplace(setup_.job.run.dir + "/tensorboard", first_step_);
     write_file_durably(setup_.job.run.dir + "/config.json", setup_.config_text);
     if (!setup_.preprocessor_text.empty())
       write_file_durably(setup_.job.run.dir + "/preprocessor_config.json", setup_.preprocessor_text);
@@ -268,6 +269,11 @@ void Trainer<T>::report(const StepMetrics& metrics) {
   const std::string error = metrics_->append(line);
   if (!error.empty() && !metrics_behind_) warn(error + " (kept in memory and tried again at each step)");
   metrics_behind_ = !error.empty();
+  if (events_)
+    if (const std::string why = events_->append(metrics); !why.empty()) {
+      warn(why + " (no more events are written)");
+      events_.reset();
+    }
   if (options_.json) {
     std::fputs(line.c_str(), stdout);
     std::fflush(stdout);

@@ -21,6 +21,7 @@
 #include "trainer/loop/progress.h"
 #include "trainer/loop/save_schedule.h"
 #include "trainer/loop/setup.h"
+#include "trainer/loop/tensorboard.h"
 #include "trainer/optim/sharded.h"
 #include "trainer/parallel/mesh.h"
 
@@ -87,6 +88,7 @@ class Trainer {
   std::optional<MetricsFile> metrics_;  // on rank 0
   std::optional<Console> console_;
   bool metrics_behind_ = false;
+  std::optional<EventFile> events_;  // of rank 0, unless switched off or the disk took no more
   bool agent_asks_to_save_ = false;
 };
 
