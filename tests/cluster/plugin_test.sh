@@ -37,7 +37,7 @@ printf '#!/bin/bash\nexit 0\n' >"$home/ok.sh"
 chmod 755 "$home/ok.sh"
 
 test_case "the plugin exports only what Slurm looks up, and needs libc alone"
-expect_eq "" "$(nm -D --defined-only "$plugin" | awk '{print $3}' | grep -vE '^(plugin_(name|type|version)|spank_plugin_version|slurm_spank_[a-z_]+)$')"
+expect_eq "" "$(nm -D --defined-only "$plugin" | awk '{print $3}' | grep -vE '^(plugin_(name|type|version)|spank_plugin_version|slurm_spank_(init|init_post_opt|local_user_init|task_init|task_post_fork|task_exit))$')"
 expect_eq "" "$(ldd "$plugin" | awk '{print $1}' | grep -vE '^(linux-vdso|libc|libm)\.so|ld-linux')"
 
 # refused MESSAGE OPTIONS...: sbatch ends with status 1, the message, and no job.
@@ -391,6 +391,15 @@ expect_nodes_idle
 test_case "nobody wrote a reason, and nothing is left in memory files or environment"
 expect_eq "" "$(grep -lE 'mm-train: .*(terminate|Segmentation)' "$MINI_SLURM_DIR"/log/slurmd-* 2>/dev/null)"
 expect_eq "" "$(grep -hiE 'signal 11|segfault|plugin.*failed|spank.*error' "$MINI_SLURM_DIR"/log/slurmd-* | head -3)"
+expect_nodes_idle
+
+test_case "the plugin is gone, as while it is replaced: it is optional, so jobs of others run"
+mv "$plugin" "$plugin.away"
+expect_ok as_user srun -N2 true
+batch -N2 --ntasks-per-node=1 <<'END' || fail "the job failed: $(batch_output)"
+srun true
+END
+mv "$plugin.away" "$plugin"
 expect_nodes_idle
 
 finish
