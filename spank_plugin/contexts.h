@@ -33,7 +33,8 @@ void srun_option();
 void srun_check();
 void srun_step_check(spank_t spank);
 
-// step.cc: slurmstepd. The first runs as the user in the task's process, the others as root.
+// step.cc: slurmstepd. step_task_environment runs as the user in the task's process, the others as root.
+void step_prepare();
 void step_task_environment(spank_t spank);
 void step_task_started(spank_t spank);
 void step_task_ended(spank_t spank);

@@ -14,7 +14,10 @@ namespace {
 // --mm-train argument".
 int option_called(int, const char* argument, int remote) noexcept {
   try {
-    if (remote != 0) return 0;  // slurmstepd goes by the record in the environment
+    if (remote != 0) {
+      if (spank_context() == S_CTX_REMOTE) step_prepare();
+      return 0;  // slurmstepd goes by the record in the environment
+    }
     plugin().value = argument == nullptr ? "" : argument;
     if (spank_context() == S_CTX_ALLOCATOR) submit_option();
     if (spank_context() == S_CTX_LOCAL) srun_option();

@@ -84,13 +84,23 @@ Place place_of(spank_t spank, bool in_task) {
 }
 
 // The site file is the admin's, and a mistake in it must cost no job: defaults then, and the reason for whoever asks.
-Site site_settings(std::string& problem) {
-  try {
-    return load_site(plugin().config);
-  } catch (const std::exception& e) {
-    problem = e.what();
-    return Site();
-  }
+// They are read once for a slurmstepd and, as step_prepare runs before it forks, for all its tasks.
+const Site& site_settings(std::string& problem) {
+  struct Settings {
+    Site site;
+    std::string problem;
+  };
+  static const Settings settings = [] {
+    Settings s;
+    try {
+      s.site = load_site(plugin().config);
+    } catch (const std::exception& e) {
+      s.problem = e.what();
+    }
+    return s;
+  }();
+  problem = settings.problem;
+  return settings.site;
 }
 
 std::optional<Record> record_of(spank_t spank) {
@@ -155,6 +165,11 @@ AgentLink& agent_link() {
 
 }  // namespace
 
+void step_prepare() {
+  std::string problem;
+  site_settings(problem);
+}
+
 void step_task_environment(spank_t spank) {
   const std::optional<Record> record = record_of(spank);
   if (!record) return;
@@ -162,7 +177,7 @@ void step_task_environment(spank_t spank) {
   if (!place.is_script && !place.has_tasks) return;
   if (record->refused && place.has_tasks) ::_exit(1);  // srun has said why
   std::string problem;
-  const Site site = site_settings(problem);
+  const Site& site = site_settings(problem);
   TaskEnvironment environment;
   if (place.is_script) {
     environment.values = {{"MM_AGENT_SOCKET", agent_socket_path(site.run_dir, place.node)},
@@ -187,7 +202,7 @@ void step_task_started(spank_t spank) {
   if (!record) return;
   const Place place = place_of(spank, false);
   std::string problem;
-  const Site site = site_settings(problem);
+  const Site& site = site_settings(problem);
   if (!problem.empty()) slurm_info("mm-train: site settings: %s", problem.c_str());
   KeyValues message = {{"JOB", fmt::format("{}", place.job)},
                        {"UID", fmt::format("{}", item<uid_t>(spank, S_JOB_UID, 0))},
@@ -220,7 +235,7 @@ void step_task_ended(spank_t spank) {
   const Place place = place_of(spank, false);
   if (!place.has_tasks) return;
   std::string problem;
-  const Site site = site_settings(problem);
+  const Site& site = site_settings(problem);
   agent_link().request(site, place.node,
                        {{"VERB", "exit"},
                         {"JOB", fmt::format("{}", place.job)},

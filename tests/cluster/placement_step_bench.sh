@@ -3,7 +3,9 @@
 #
 # What placement gains, measured and not modelled; called by `make bench-placement`. Four nodes whose names alternate between two leaves: the
 # training links of node1 and node3 are on one bridge, those of node2 and node4 on another, and a link slowed by tc (tbf) joins the two. The
-# same training job runs in pairs, with placement and with --distribution=block; printed are the medians of step_s and of their ratio.
+# same training job (tp 2, dp 2, a rank a node: block order tears every tensor-parallel pair apart) runs in pairs, with placement and with
+# --distribution=block; printed are the medians of step_s and of their ratio. The trainer's collectives on CPUs are direct exchanges, so that
+# what a group of all four nodes sends over the spine is the same in any order: the gain is that of the pairs.
 # PAIRS, RATE (of the spine) and STEPS change the numbers.
 set -u -o pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -50,6 +52,8 @@ path = "fixture/model"
 [data]
 shards = "fixture/data/*.tar"
 global_batch = 8
+[parallel]
+tp = 2
 [checkpoint]
 every = 1000
 END
