@@ -539,6 +539,7 @@ full_disk() {
   agent node2 clear >/dev/null
   "$mini" agent node2 stop
   "$mini" exec node2 umount "$MINI_SLURM_DIR/agent"
+  : >"$MINI_SLURM_DIR/kernel-node2.log"  # its state of before knows nothing of these faults
   "$mini" agent node2 start
   restore
 }
