@@ -61,8 +61,14 @@ EventFile::EventFile(const std::string& folder, int64_t first_step) {
   ::gethostname(host, sizeof host - 1);
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  path_ = folder + "/events.out.tfevents." + std::to_string(seconds) + "." + host + "." + std::to_string(::getpid());
-  fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const std::string name = folder + "/events.out.tfevents." + std::to_string(seconds) + "." + host + "." + std::to_string(::getpid());
+  path_ = name;
+  const auto create = [&] { return UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)); };
+  fd_ = create();
+  for (int again = 1; !fd_ && errno == EEXIST; ++again) {  // another start within the same second
+    path_ = name + "." + std::to_string(again);
+    fd_ = create();
+  }
   if (!fd_) throw system_error("create " + path_, errno, exit_status::usage);
   write(event(0, field(3, bytes, "brain.Event:2")));
   constexpr uint64_t start = 1;

@@ -111,6 +111,13 @@ TEST(TensorBoard, ScalarsOfEachStepAndWhereARestartBegins) {
   EXPECT_TRUE(scalars.contains("grad_norm") && scalars.contains("speed/images_s") && scalars.contains("wait/data_s"));
 }
 
+TEST(TensorBoard, TwoStartsWithinASecondHaveAFileEach) {
+  const Folder folder;
+  { const EventFile first(folder.path, 0); }
+  { const EventFile second(folder.path, 5); }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 2);
+}
+
 TEST(TensorBoard, ADiskThatTakesNoMoreLosesWholeRecordsOnly) {
   const Folder folder;
   EventFile file(folder.path, 0);
