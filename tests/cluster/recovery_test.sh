@@ -253,13 +253,8 @@ controller() {
   test_case "Slurm's controller is killed, then a rank: the next launch waits for it"
   local hang_timeout=100
   begin controller
-  # slurmctld writes its state some seconds after a change; a job that is not in it would be lost. The training stands still for
-  # so long, or it might be over by then.
+  # slurmctld writes its state first, which takes seconds. The training stands still for so long, or it might be over by then.
   signal_ranks STOP
-  touch "$work/submitted"
-  scontrol update "jobid=$job" comment=held  # a change, so that there is something to write
-  saved() { [ "$MINI_SLURM_DIR/ctld/job_state" -nt "$work/submitted" ]; }
-  wait_until 20 saved
   "$mini" fault ctld kill
   kill -KILL "$(rank_pid 2)"
   signal_ranks CONT

@@ -52,13 +52,27 @@ fault_verb() {
       [ -z "$agent" ] || agent_verb "$1" start ;;
     'slurmd kill') end_process "slurmd-$1" KILL ;;
     'slurmd start') start_slurmd "$1" ;;
-    'ctld kill') end_process slurmctld KILL ;;
+    'ctld kill')
+      have_ctld_write
+      end_process slurmctld KILL ;;
     'ctld start') start_ctld ;;
     'munged kill') end_process munged KILL ;;
     'munged start') start_munged ;;
     *) die 2 "fault $what: unknown setting '${*: -1}'; see mini-slurm --help" ;;
   esac
 }
+
+# slurmctld writes its state some seconds after a change. A job that is not in it would be lost, and its number given to the next one,
+# while the nodes still know it ("Duplicate jobid", which drains them): not the fault that is meant.
+have_ctld_write() {
+  local job
+  job=$(slurm squeue -h -o %A 2>/dev/null | head -n 1)
+  [ -n "$job" ] || return 0
+  : >"$dir/ctld/asked"
+  slurm scontrol update "jobid=$job" comment=written >/dev/null 2>&1 || return 0  # a change, so that there is something to write
+  wait_for 30 "slurmctld's state on disk" ctld_has_written || die 1 "slurmctld does not write its state: see $dir/log/slurmctld"
+}
+ctld_has_written() { [ "$dir/ctld/job_state" -nt "$dir/ctld/asked" ]; }
 
 job_count_is_zero() { [ -z "$(slurm squeue -h)" ]; }
 
