@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/klog/types.h"
@@ -19,5 +20,16 @@ struct Report {
   std::vector<std::string> evidence;
   std::string job;  // where it is about one
 };
+
+inline Report report_of(Part part, std::string code, std::string device, Severity severity, Action action, std::string words) {
+  Report r;
+  r.part = part;
+  r.code = std::move(code);
+  r.device = std::move(device);
+  r.severity = severity;
+  r.action = action;
+  r.evidence = {std::move(words)};
+  return r;
+}
 
 }  // namespace mm::agent

@@ -18,13 +18,7 @@ constexpr milliseconds slow_period{30000}, deadline{10000};
 constexpr double least_share = 0.02;  // of space and inodes
 
 Report storage(const char* code, const std::string& device, Severity severity, std::string words) {
-  Report r;
-  r.part = Part::storage;
-  r.code = code;
-  r.device = device;
-  r.severity = severity;
-  r.evidence = {std::move(words)};
-  return r;
+  return report_of(Part::storage, code, device, severity, Action::alert, std::move(words));
 }
 
 std::string test_folder(const std::string& folder) {

@@ -14,15 +14,8 @@ namespace {
 constexpr milliseconds period{5000}, deadline{10000};
 constexpr double busy_watts = 150;  // below this, PCIe links may sleep at a lower speed
 
-Report gpu(const char* code, const std::string& device, Severity severity, Action action, std::string words) {
-  Report r;
-  r.part = Part::gpu;
-  r.code = code;
-  r.device = device;
-  r.severity = severity;
-  r.action = action;
-  r.evidence = {fmt::format("gpu {} {}", device, words)};
-  return r;
+Report gpu(const char* code, const std::string& device, Severity severity, Action action, const std::string& words) {
+  return report_of(Part::gpu, code, device, severity, action, fmt::format("gpu {} {}", device, words));
 }
 
 const char* recovery_words(unsigned action) {

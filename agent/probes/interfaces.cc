@@ -26,27 +26,16 @@ double grown(std::optional<double>& before, double now) {
   return out;
 }
 
-Report nic(const char* code, const std::string& name, Severity severity, Action action, std::string words) {
-  Report r;
-  r.part = Part::nic;
-  r.code = code;
-  r.device = name;
-  r.severity = severity;
-  r.action = action;
-  r.evidence = {std::move(words)};
-  return r;
-}
-
 void look(const std::string& folder, const std::string& name, bool ask_driver, Interface& i, ProbeResult& out) {
   // Mb/s; "-1", or no number, while the link is down.
   if (const double speed = read_number(folder + "/speed").value_or(-1); speed > 0) {
     out.metrics[fmt::format("mm_interface_speed_mbps{{interface=\"{}\"}}", name)] = speed;
-    if (speed < i.best_speed) out.reports[name + "/speed"] = nic("interface_speed", name, Severity::error, Action::alert, fmt::format("nic {} runs at {:.0f} Mb/s of {:.0f}", name, speed, i.best_speed));
+    if (speed < i.best_speed) out.reports[name + "/speed"] = report_of(Part::nic, "interface_speed", name, Severity::error, Action::alert, fmt::format("nic {} runs at {:.0f} Mb/s of {:.0f}", name, speed, i.best_speed));
     i.best_speed = std::max(i.best_speed, speed);
   }
   if (const auto down = read_number(folder + "/carrier_down_count")) i.flaps.count(*down);
   if (const int64_t n = i.flaps.recent(); n > 0) {
-    Report r = nic("link_flap", name, Severity::warning, n >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} lost its link {} times", name, n));
+    Report r = report_of(Part::nic, "link_flap", name, Severity::warning, n >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} lost its link {} times", name, n));
     r.count = n;
     out.reports[name + "/link_flap"] = r;
   }

@@ -27,17 +27,6 @@ struct Port {
   std::vector<std::pair<double, double>> symbol_errors;  // when, how many
 };
 
-Report nic(const char* code, const std::string& device, Severity severity, Action action, std::string words) {
-  Report r;
-  r.part = Part::nic;
-  r.code = code;
-  r.device = device;
-  r.severity = severity;
-  r.action = action;
-  r.evidence = {std::move(words)};
-  return r;
-}
-
 // The PCI address behind /sys/class/infiniband/mlx5_0/device; else the name.
 std::string address_of(const std::string& folder, const std::string& name) {
   const auto event = read_small(folder + "/device/uevent");
@@ -47,7 +36,7 @@ std::string address_of(const std::string& folder, const std::string& name) {
 
 void look(const std::string& folder, const std::string& name, const std::string& device, Port& port, ProbeResult& out) {
   const auto add = [&](const char* code, Severity severity, Action action, std::string words) {
-    out.reports[name + "/" + code] = nic(code, device, severity, action, std::move(words));
+    out.reports[name + "/" + code] = report_of(Part::nic, code, device, severity, action, std::move(words));
   };
   const std::string state = read_line(folder + "/state").value_or("");
   if (state.empty()) return;
@@ -83,7 +72,7 @@ void look(const std::string& folder, const std::string& name, const std::string&
   for (const auto& [when, n] : port.symbol_errors) symbols += n;
   if (symbols > symbol_errors_an_hour) add("symbol_errors", Severity::error, Action::checkpoint, fmt::format("nic {} port {} had {:.0f} symbol errors within the hour", device, name, symbols));
   if (const int64_t n = port.flaps.recent(); n > 0) {
-    Report r = nic("link_flap", device, Severity::warning, n >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} port {} lost its link {} times", device, name, n));
+    Report r = report_of(Part::nic, "link_flap", device, Severity::warning, n >= 3 ? Action::checkpoint : Action::alert, fmt::format("nic {} port {} lost its link {} times", device, name, n));
     r.count = n;
     out.reports[name + "/link_flap"] = r;
   }

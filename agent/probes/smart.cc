@@ -22,15 +22,8 @@ struct Disk {
 };
 
 void judge(const std::string& name, const nlohmann::json& said, Disk& disk, ProbeResult& out) {
-  const auto add = [&](const char* code, Severity severity, Action action, std::string words) {
-    Report r;
-    r.part = Part::storage;
-    r.code = code;
-    r.device = name;
-    r.severity = severity;
-    r.action = action;
-    r.evidence = {fmt::format("disk {} {}", name, words)};
-    out.reports[name + "/" + code] = r;
+  const auto add = [&](const char* code, Severity severity, Action action, const std::string& words) {
+    out.reports[name + "/" + code] = report_of(Part::storage, code, name, severity, action, fmt::format("disk {} {}", name, words));
   };
   const auto number = [](const nlohmann::json& from, const char* key) { return from.is_object() && from.contains(key) && from[key].is_number() ? from[key].get<double>() : 0.0; };
   const nlohmann::json none, &status = said.contains("smart_status") ? said["smart_status"] : none;
