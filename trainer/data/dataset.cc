@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "trainer/data/shard_files.h"
 #include "trainer/data/tar.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 #include "common/error.h"
-#include "trainer/data/image.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/image/image.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {

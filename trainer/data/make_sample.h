@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/sequence.h"
+#include "trainer/data/text/sequence.h"
 
 namespace mm::data {
 

@@ -26,7 +26,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/make_sample.h"
 #include "trainer/data/permutation.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/files.h"
 #include "common/log.h"
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 #include "trainer/loop/setup.h"
 #include "trainer/loop/trained_model.h"
 #include "trainer/model/vlm.h"

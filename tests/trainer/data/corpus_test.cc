@@ -8,7 +8,7 @@
 #include "common/files.h"
 #include "tests/trainer/data/support.h"
 #include "trainer/data/dataset.h"
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 namespace mm::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 #include <png.h>
 
@@ -9,7 +9,7 @@
 #include "common/files.h"
 #include "common/process.h"
 #include "tests/trainer/data/support.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/files.h"
 #include "tests/trainer/data/support.h"
 #include "trainer/data/dataset.h"
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 #include "trainer/data/pack/caption.h"
 #include "trainer/data/pack/find_pictures.h"
 #include "trainer/data/pack/ordered.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/sequence.h"
+#include "trainer/data/text/sequence.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "trainer/data/permutation.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {

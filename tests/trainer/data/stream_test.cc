@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tests/trainer/data/support.h"
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 namespace mm::data {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "common/error.h"
 #include "common/files.h"
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 #include "trainer/data/make_sample.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {

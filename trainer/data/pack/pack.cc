@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 #include "trainer/data/pack/caption.h"
 #include "trainer/data/pack/find_pictures.h"
 #include "trainer/data/pack/ordered.h"

@@ -7,7 +7,7 @@
 #include "common/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/make_sample.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 #include "trainer/data/verbs/verbs.h"
 
 namespace mm::data {

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/pack/pack.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 #include "trainer/data/verbs/verbs.h"
 
 namespace mm::data {

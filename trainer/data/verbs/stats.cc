@@ -11,7 +11,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/pack/inspect.h"
 #include "trainer/data/pack/ordered.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 #include "trainer/data/verbs/verbs.h"
 
 namespace mm::data {

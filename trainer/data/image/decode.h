@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 namespace mm::data {
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 namespace mm::data {
 namespace {

@@ -10,7 +10,7 @@
 #include <png.h>
 
 #include "common/error.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 namespace {

@@ -7,7 +7,7 @@
 #include <webp/demux.h>
 
 #include "common/error.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <png.h>
 
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 namespace mm::data {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 namespace {

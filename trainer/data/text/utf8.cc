@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 #include <fmt/format.h>
 

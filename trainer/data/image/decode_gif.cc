@@ -11,7 +11,7 @@
 #include <gif_lib.h>
 
 #include "common/error.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/image.h"
+#include "trainer/data/image/image.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "common/error.h"
-#include "trainer/data/decode.h"
+#include "trainer/data/image/decode.h"
 
 namespace mm::data {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/sequence.h"
+#include "trainer/data/text/sequence.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/data/utf8.h"
+#include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {
