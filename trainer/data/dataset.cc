@@ -2,40 +2,95 @@
 #include "trainer/data/dataset.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
 #include <glob.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cctype>
+#include <atomic>
+#include <deque>
 #include <filesystem>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 
 #include "common/error.h"
+#include "common/log.h"
+#include "trainer/data/index/index_shard.h"
+#include "trainer/data/index/version.h"
 #include "trainer/data/shard_files.h"
-#include "trainer/data/tar.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {
 namespace {
 
-struct MemberName {
-  std::string_view key;
-  std::string part;  // empty: not a part of a sample
-};
-
-MemberName split_name(std::string_view name) {
-  while (name.starts_with("./")) name.remove_prefix(2);
-  const size_t slash = name.rfind('/'), base = slash == std::string_view::npos ? 0 : slash + 1;
-  const size_t dot = name.find('.', base);
-  if (dot == std::string_view::npos || dot == base) return {name, {}};
-  std::string part(name.substr(dot + 1));
-  std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return {name.substr(0, dot), std::move(part)};
-}
+namespace fs = std::filesystem;
 
 struct GlobResult {
   glob_t found{};
   ~GlobResult() { ::globfree(&found); }
 };
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+std::string name_of(const std::string& path) {
+  return fs::path(path).filename().string();
+}
+
+// The first {a,b} of a pattern written out, and so on.
+std::vector<std::string> without_braces(const std::string& pattern) {
+  const size_t open = pattern.find('{');
+  const size_t close = open == std::string::npos ? open : pattern.find('}', open);
+  if (close == std::string::npos) return {pattern};
+  std::vector<std::string> all;
+  for (size_t at = open + 1; at <= close;) {
+    const size_t end = std::min(pattern.find(',', at), close);
+    for (std::string& each : without_braces(pattern.substr(0, open) + pattern.substr(at, end - at) + pattern.substr(close + 1)))
+      all.push_back(std::move(each));
+    at = end + 1;
+  }
+  return all;
+}
+
+// The shards of one version that a pattern names, whether they are there or not.
+std::vector<std::string> shards_of_version(const std::vector<std::string>& patterns, const DatasetOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& pattern : patterns)
+    for (const std::string& plain : without_braces(pattern)) {
+      const std::string folder = folder_of(plain), name = name_of(plain);
+      const Version version = find_version(options.index.empty() ? folder : options.index, options.version);
+      for (const IndexedShard& shard : version.shards)
+        if (::fnmatch(name.c_str(), shard.name.c_str(), FNM_PERIOD) == 0)
+          paths.push_back(fs::path(plain).has_parent_path() ? folder + "/" + shard.name : shard.name);
+    }
+  if (paths.empty()) throw data_error(fmt::format("data: no shard of version {} matches {}", options.version, fmt::join(patterns, " ")));
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return paths;
+}
+
+std::optional<Version> newest_or_none(const std::string& folder) {
+  try {
+    return newest_version(folder);
+  } catch (const Error& error) {
+    log::warn("{}; the shards are scanned", error.what());
+    return std::nullopt;
+  }
+}
+
+// True where the shard is as it was when it was indexed; describes it then.
+bool fits(const IndexedShard& known, const std::string& path, Shard& shard) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const int64_t modified_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  if (status.st_size != known.size || modified_ns != known.modified_ns) return false;
+  shard = {path, known.size, modified_ns, status.st_ino};
+  return true;
+}
 
 }  // namespace
 
@@ -54,76 +109,129 @@ std::vector<std::string> find_shards(const std::vector<std::string>& patterns) {
   return paths;
 }
 
-Dataset::Dataset() : files_(std::make_unique<ShardFiles>()) {}
+// The indexes of the shards, those of dataset.json mapped when they are first asked for.
+struct Dataset::Indexes {
+  struct OfShard {
+    std::atomic<const ShardIndex*> ready = nullptr;
+    std::string file;  // empty: scanned
+    int64_t samples = 0;
+    uint64_t structure = 0;
+  };
+
+  void keep(OfShard& shard, ShardIndex index) {
+    const std::unique_lock lock(mutex);
+    for (const auto& [id, name] : index.part_names())
+      if (names.try_emplace(id, name).first->second != name)
+        throw data_error(fmt::format("data: the parts '{}' and '{}' cannot be told apart by the hash of their names", printable(names[id]), printable(name)));
+    if (shard.ready.load(std::memory_order_relaxed) == nullptr)
+      shard.ready.store(&all.emplace_back(std::move(index)), std::memory_order_release);
+  }
+
+  std::deque<OfShard> shards;
+  std::unordered_map<std::string, std::optional<Version>> versions;  // by folder; while the data set is opened
+  std::shared_mutex mutex;                                           // guards what follows
+  std::deque<ShardIndex> all;
+  std::unordered_map<uint64_t, std::string> names;  // of parts
+};
+
+Dataset::Dataset() : first_{0}, indexes_(std::make_unique<Indexes>()), files_(std::make_unique<ShardFiles>()) {}
 
 Dataset Dataset::open_one(const std::string& path) {
   Dataset dataset;
-  dataset.shards_.push_back({path});
-  dataset.add_shard(0);
+  Shard& shard = dataset.shards_.emplace_back();
+  const UniqueFd fd = open_shard(path, shard);
+  ShardIndex index = scan_shard(shard, fd.get());
+  dataset.first_.push_back(index.samples());
+  dataset.sources_ = {{0, index.samples(), 1}};
+  Indexes::OfShard& of_shard = dataset.indexes_->shards.emplace_back();
+  of_shard.structure = index.structure();
+  dataset.indexes_->keep(of_shard, std::move(index));
   return dataset;
 }
 
-Dataset::Dataset(const std::vector<std::string>& patterns) : Dataset() {
-  const std::vector<std::string> paths = find_shards(patterns);
-  shards_.resize(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) {
-    shards_[i].path = paths[i];
-    add_shard(static_cast<uint32_t>(i));
-  }
-  if (entries_.empty())
-    throw data_error(
-        fmt::format("data: no sample in {}", paths.size() == 1 ? paths[0] : fmt::format("{} shards", paths.size())));
+Dataset::Dataset(const DatasetOptions& options) : Dataset() {
+  const auto paths_of = [&](const std::vector<std::string>& patterns) {
+    return options.version.empty() ? find_shards(patterns) : shards_of_version(patterns, options);
+  };
+  if (options.mix.empty()) add_source(paths_of(options.shards), 1, options);
+  for (const auto& [pattern, weight] : options.mix) add_source(paths_of({pattern}), weight, options);
+  indexes_->versions.clear();
 }
 
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 
-uint32_t Dataset::name_id(const std::string& name) {
-  const auto [at, added] = name_ids_.try_emplace(name, static_cast<uint32_t>(names_.size()));
-  if (added) names_.push_back(name);
-  return at->second;
+void Dataset::add_source(const std::vector<std::string>& paths, double weight, const DatasetOptions& options) {
+  const int64_t first = samples();
+  for (const std::string& path : paths) {
+    const std::string folder = options.index.empty() ? folder_of(path) : options.index;
+    const auto [at, added] = indexes_->versions.try_emplace(folder);
+    if (added) at->second = options.version.empty() ? newest_or_none(folder) : find_version(folder, options.version);
+    const IndexedShard* known = at->second ? find_shard(*at->second, name_of(path)) : nullptr;
+    Shard& shard = shards_.emplace_back();
+    Indexes::OfShard& of_shard = indexes_->shards.emplace_back();
+    if (known != nullptr && fits(*known, path, shard)) {
+      of_shard.file = index_path(folder, known->name);
+      of_shard.samples = known->samples;
+      of_shard.structure = known->structure;
+    } else {
+      if (!options.version.empty())
+        throw data_error(fmt::format("data: {}: changed since version {} was made", path, options.version));
+      if (known != nullptr) log::warn("data: {}: changed since it was indexed; it is scanned", path);
+      const UniqueFd fd = open_shard(path, shard);
+      ShardIndex index = scan_shard(shard, fd.get());
+      of_shard.samples = index.samples();
+      of_shard.structure = index.structure();
+      indexes_->keep(of_shard, std::move(index));
+    }
+    first_.push_back(samples() + of_shard.samples);
+  }
+  sources_.push_back({first, samples() - first, weight});
+  if (sources_.back().samples == 0)
+    throw data_error(fmt::format("data: no sample in {}", paths.size() == 1 ? paths[0] : fmt::format("{} shards", paths.size())));
 }
 
-void Dataset::add_shard(uint32_t id) {
-  Shard& shard = shards_[id];
-  const UniqueFd fd = open_shard(shard.path, shard);
-  const std::vector<TarMember> members =
-      list_tar("data: " + shard.path, shard.size,
-               [&](int64_t offset, char* to, size_t length) { return read_shard(shard, fd.get(), offset, to, length); });
-  // Parts of one sample mostly lie side by side, but archives that hold all pictures first exist, too.
-  struct Group {
-    std::string_view key;
-    std::vector<Part> parts;
-  };
-  std::vector<Group> groups;
-  std::unordered_map<std::string_view, size_t> group_of;
-  for (const TarMember& member : members) {
-    const MemberName name = split_name(member.name);
-    if (name.part.empty()) continue;
-    const auto [at, added] = group_of.try_emplace(name.key, groups.size());
-    if (added) groups.push_back({name.key, {}});
-    groups[at->second].parts.push_back({member.offset, member.size, name_id(name.part)});
-  }
-  for (const Group& group : groups) {
-    entries_.push_back(
-        {keys_.size(), parts_.size(), static_cast<uint32_t>(group.key.size()), static_cast<uint32_t>(group.parts.size()), id});
-    keys_.append(group.key);
-    parts_.insert(parts_.end(), group.parts.begin(), group.parts.end());
-  }
+const ShardIndex& Dataset::index_of(uint32_t id) const {
+  Indexes::OfShard& shard = indexes_->shards[id];
+  if (const ShardIndex* ready = shard.ready.load(std::memory_order_acquire)) return *ready;
+  ShardIndex index = ShardIndex::open(shard.file);
+  if (index.structure() != shard.structure || index.samples() != shard.samples || index.shard_size() != shards_[id].size)
+    throw data_error("data: index " + shard.file + ": not that of the shard in this version of the data set");
+  indexes_->keep(shard, std::move(index));
+  return *shard.ready.load(std::memory_order_acquire);
+}
+
+uint32_t Dataset::shard_id_of(int64_t sample) const {
+  return static_cast<uint32_t>(std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin()) - 1;
 }
 
 std::string_view Dataset::key(int64_t sample) const {
-  const Entry& e = entries_[static_cast<size_t>(sample)];
-  return std::string_view(keys_).substr(e.key_at, e.key_length);
+  const uint32_t shard = shard_id_of(sample);
+  return index_of(shard).key(sample - first_[shard]);
 }
 
 std::span<const Part> Dataset::parts(int64_t sample) const {
-  const Entry& e = entries_[static_cast<size_t>(sample)];
-  return std::span(parts_).subspan(e.first_part, e.parts);
+  const uint32_t shard = shard_id_of(sample);
+  return index_of(shard).parts(sample - first_[shard]);
+}
+
+const std::string& Dataset::part_name(const Part& part) const {
+  const std::shared_lock lock(indexes_->mutex);
+  return indexes_->names.at(part.name);
+}
+
+std::optional<Hash128> Dataset::block_hash(uint32_t shard, int64_t block) const {
+  const std::span<const Hash128> blocks = index_of(shard).blocks();
+  if (block < 0 || block >= static_cast<int64_t>(blocks.size())) return std::nullopt;
+  return blocks[static_cast<size_t>(block)];
+}
+
+bool Dataset::indexed(uint32_t shard) const {
+  return !indexes_->shards[shard].file.empty();
 }
 
 std::string Dataset::read(int64_t sample, const Part& part) const {
-  const uint32_t id = entries_[static_cast<size_t>(sample)].shard;
+  const uint32_t id = shard_id_of(sample);
   const Shard& shard = shards_[id];
   const std::shared_ptr<const UniqueFd> file = files_->get(id, shard);
   std::string content(static_cast<size_t>(part.size), '\0');
@@ -134,18 +242,12 @@ std::string Dataset::read(int64_t sample, const Part& part) const {
 
 std::string Dataset::fingerprint() const {
   int64_t bytes = 0;
-  uint64_t hash = 0;
-  const auto add = [&](const std::string& text) { hash = XXH3_64bits_withSeed(text.data(), text.size(), hash); };
-  for (const Shard& shard : shards_) {
-    bytes += shard.size;
-    add(fmt::format("{} {}", std::filesystem::path(shard.path).filename().string(), shard.size));
+  std::string lines;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    bytes += shards_[i].size;
+    lines += fmt::format("{} {} {:016x}\n", name_of(shards_[i].path), shards_[i].size, indexes_->shards[i].structure);
   }
-  for (int64_t i = 0; i < samples(); ++i) {
-    std::string line(key(i));
-    for (const Part& part : parts(i)) line += fmt::format("\n{} {} {}", part_name(part), part.offset, part.size);
-    add(line);
-  }
-  return fmt::format("{} shards, {} samples, {} bytes, index {:016x}", shards_.size(), samples(), bytes, hash);
+  return fmt::format("{} shards, {} samples, {} bytes, index {:016x}", shards_.size(), samples(), bytes, XXH3_64bits(lines.data(), lines.size()));
 }
 
 }  // namespace mm::data

@@ -25,7 +25,7 @@
 #include "common/log.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/make_sample.h"
-#include "trainer/data/permutation.h"
+#include "trainer/data/order/order.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {
@@ -74,10 +74,10 @@ void check(const StreamOptions& o) {
 struct Stream::State {
   explicit State(StreamOptions o)
       : options((check(o), std::move(o))),
-        dataset(options.shards),
+        dataset(DatasetOptions{options.shards, options.mix, options.index, options.version}),
+        order(dataset.sources(), options.shuffle, options.seed, options.shuffle_window),
         share(options.global_batch / options.ranks),
-        most_threads(thread_count(options.threads)),
-        permutation(make_permutation(0)) {
+        most_threads(thread_count(options.threads)) {
     try {
       for (int i = 0; i < most_threads; ++i) threads.emplace_back([this, i] { work(i); });
     } catch (...) {
@@ -99,34 +99,17 @@ struct Stream::State {
     threads.clear();
   }
 
-  // ------------------------------------------------------------ which sample
-  Permutation make_permutation(int64_t of_epoch) const {
-    return Permutation(static_cast<uint64_t>(dataset.samples()), static_cast<uint64_t>(options.seed),
-                       static_cast<uint64_t>(of_epoch));
-  }
-
-  // Under the mutex, as it keeps the last epoch's permutation.
-  int64_t index_at(int64_t position) {
-    const int64_t n = dataset.samples(), at = position % n;
-    if (!options.shuffle) return at;
-    if (position / n != epoch) {
-      epoch = position / n;
-      permutation = make_permutation(epoch);
-    }
-    return static_cast<int64_t>(permutation(static_cast<uint64_t>(at)));
-  }
-
   // ------------------------------------------------------------ one sample
-  // The sample, or the next usable one in dataset order.
+  // The sample, or the next usable one in the order of the data set.
   Sample make_usable(int64_t first) {
-    const int64_t n = dataset.samples(), most = std::min(n, most_in_a_row);
-    for (int64_t i = 0; i < most; ++i) {
-      const int64_t index = (first + i) % n;
+    int64_t tried = 0;
+    for (int64_t index = first; tried < most_in_a_row && (tried == 0 || index != first); index = order.replacement(first, tried)) {
       if (std::optional<Sample> sample = try_make(index)) return std::move(*sample);
+      ++tried;
     }
     const std::lock_guard lock(mutex);
     throw data_error(
-        fmt::format("data: {} samples in a row from {} cannot be used; the last reason: {}", most, place(first), last_reason));
+        fmt::format("data: {} samples in a row from {} cannot be used; the last reason: {}", tried, place(first), last_reason));
   }
 
   std::optional<Sample> try_make(int64_t index) {
@@ -167,14 +150,14 @@ struct Stream::State {
     if (!started) return false;
     if (plan_batch <= wanted) return true;
     if (plan_batch > wanted + (batches_ahead >> level)) return false;
-    return window_bytes + estimated_bytes(dataset, index_at(position_of_plan()), options.rule) <= budget_bytes >> level;
+    return window_bytes + estimated_bytes(dataset, order(position_of_plan()), options.rule) <= budget_bytes >> level;
   }
   int64_t position_of_plan() const { return plan_batch * options.global_batch + options.rank * share + plan_index; }
 
   std::shared_ptr<Slot> claim() {
     auto slot = std::make_shared<Slot>();
     slot->batch = plan_batch;
-    slot->dataset_index = index_at(position_of_plan());
+    slot->dataset_index = order(position_of_plan());
     slot->bytes = estimated_bytes(dataset, slot->dataset_index, options.rule);
     window.push_back(slot);
     window_bytes += slot->bytes;
@@ -260,6 +243,7 @@ struct Stream::State {
 
   const StreamOptions options;
   const Dataset dataset;
+  const Order order;
   const int64_t share;
   const int most_threads;
 
@@ -270,8 +254,6 @@ struct Stream::State {
   int64_t window_bytes = 0;
   int64_t wanted = 0;                      // the batch at the window's front
   int64_t plan_batch = 0, plan_index = 0;  // of the slot after the window's end
-  int64_t epoch = 0;
-  Permutation permutation;  // of that epoch
   std::unordered_set<int64_t> rejected, repaired;
   std::string last_reason;
   double wait_seconds = 0;

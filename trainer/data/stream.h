@@ -2,27 +2,31 @@
 // The sample stream: which sample comes when is a pure function of (shards, seed, position), whatever the number of ranks or
 // threads.
 //
-// Position p (from 0, over all epochs) is sample p mod N of epoch p / N; without shuffle in the order of shard names and of
-// members in the tar, with shuffle through a permutation keyed by (seed, epoch). Global batch b is positions [b B, (b + 1) B);
-// rank r of R takes the r-th contiguous R-th of it. A sample that cannot be used (a picture that does not decode, no caption,
-// too long for its images) is replaced by the next usable one in dataset order, counted and named once: a pure function of the
-// sample, so that ranks stay in step. Reading and decoding run on their own threads, ahead of the training loop, in bounded
-// memory.
+// Position p (from 0, over all epochs) is a sample as order/order.h says: of the epochs one after another, shuffled or not, or of
+// several sources by weight. Global batch b is positions [b B, (b + 1) B); rank r of R takes the r-th contiguous R-th of it. A
+// sample that cannot be used (a picture that does not decode, no caption, too long for its images) is replaced by the next
+// usable one of its source in dataset order, counted and named once: a pure function of the sample, so that ranks stay in step.
+// Reading and decoding run on their own threads, ahead of the training loop, in bounded memory.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "trainer/data/order/shuffle.h"
 #include "trainer/data/sample.h"
 
 namespace mm::data {
 
 struct StreamOptions {
-  std::vector<std::string> shards;  // glob patterns
+  std::vector<std::string> shards;    // glob patterns
+  std::map<std::string, double> mix;  // or patterns with weights
+  std::string index, version;         // see DatasetOptions
   std::string tokenizer = "bytes";
   bool shuffle = true;
+  int64_t shuffle_window = default_shuffle_window;
   int64_t seed = 1;
   int64_t global_batch = 1;
   int rank = 0, ranks = 1;

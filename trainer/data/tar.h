@@ -25,7 +25,10 @@ struct TarMember {
 // errors.
 using ReadAt = std::function<size_t(int64_t offset, char* to, size_t length)>;
 
-// All regular members in order. `shard` is for messages; `file_size` bounds what a member may claim.
+// Calls for every regular member, in order. `shard` is for messages; `file_size` bounds what a member may claim. Headers are read
+// from the beginning to the end, and a member is told before anything behind its header's own 4096 bytes is read.
+void walk_tar(const std::string& shard, int64_t file_size, const ReadAt& read_at, const std::function<void(TarMember)>& member);
+// All regular members in order.
 std::vector<TarMember> list_tar(const std::string& shard, int64_t file_size, const ReadAt& read_at);
 
 // A member as bytes: header (with a pax header before it where the name or size needs one), content, padding. The same input

@@ -25,14 +25,12 @@ constexpr size_t type_at = 156, magic_at = 257;
 
 class Lister {
  public:
-  Lister(const std::string& shard, int64_t file_size, const ReadAt& read_at)
-      : shard_(shard), file_size_(file_size), read_at_(read_at) {}
+  Lister(const std::string& shard, int64_t file_size, const ReadAt& read_at, const std::function<void(TarMember)>& member)
+      : shard_(shard), file_size_(file_size), read_at_(read_at), member_(member) {}
 
-  std::vector<TarMember> list() {
-    std::vector<TarMember> members;
+  void walk() {
     if (file_size_ == 0) fail(0, "an empty file, not a tar archive");
-    while (read_header()) one_member(members);
-    return members;
+    while (read_header()) one_member();
   }
 
  private:
@@ -166,7 +164,7 @@ class Lister {
     return name;
   }
 
-  void one_member(std::vector<TarMember>& members) {
+  void one_member() {
     check_sum();
     const char type = header_[type_at];
     switch (type) {
@@ -196,7 +194,7 @@ class Lister {
       const int64_t stated = number(size_field, "size"), size = pax_size_.value_or(stated);
       const bool folder = type == '\0' && name.ends_with('/');
       const int64_t at = take(size, name);
-      if ((type == '0' || type == '\0' || type == '7') && !folder) members.push_back({name, at, size});
+      if ((type == '0' || type == '\0' || type == '7') && !folder) member_({name, at, size});
     }
     long_name_.reset();
     pax_size_.reset();
@@ -206,6 +204,7 @@ class Lister {
   const std::string& shard_;
   const int64_t file_size_;
   const ReadAt& read_at_;
+  const std::function<void(TarMember)>& member_;
   std::vector<char> window_;
   int64_t window_at_ = 0;
   std::array<char, block> header_{};
@@ -218,8 +217,14 @@ class Lister {
 
 }  // namespace
 
+void walk_tar(const std::string& shard, int64_t file_size, const ReadAt& read_at, const std::function<void(TarMember)>& member) {
+  Lister(shard, file_size, read_at, member).walk();
+}
+
 std::vector<TarMember> list_tar(const std::string& shard, int64_t file_size, const ReadAt& read_at) {
-  return Lister(shard, file_size, read_at).list();
+  std::vector<TarMember> members;
+  walk_tar(shard, file_size, read_at, [&](TarMember member) { members.push_back(std::move(member)); });
+  return members;
 }
 
 }  // namespace mm::data

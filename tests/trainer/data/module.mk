@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 $(call unit_test,trainer_data_test,$(wildcard tests/trainer/data/*.cc),data_pack trainer_data common,jpeg png webp)
+$(call unit_test,data_index_test,tests/trainer/data/support.cc $(wildcard tests/trainer/data/index/*.cc tests/trainer/data/order/*.cc),trainer_data common,jpeg png webp xxhash)

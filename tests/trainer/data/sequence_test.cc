@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "trainer/data/permutation.h"
+#include "trainer/data/order/permutation.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {

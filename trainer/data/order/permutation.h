@@ -13,12 +13,17 @@ class Permutation {
  public:
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
   uint64_t operator()(uint64_t i) const;  // i < n
+  uint64_t inverse(uint64_t value) const;  // value < n
 
  private:
   uint64_t encrypt(uint64_t value) const;
+  uint64_t decrypt(uint64_t value) const;
   uint64_t n_;
   int half_bits_;
   std::array<uint64_t, 6> keys_;
 };
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.
+uint64_t mix_bits(uint64_t x);
 
 }  // namespace mm::data
