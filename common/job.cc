@@ -27,7 +27,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"model.lora", planned},
       {"model.ema", planned},
       {"data.shards", &job.data.shards},
-      {"data.tokenizer", &job.data.tokenizer, 0, 0, {"bytes"}},
+      {"data.tokenizer", &job.data.tokenizer},
       {"data.shuffle", &job.data.shuffle},
       {"data.global_batch", &job.data.global_batch, 1, 1 << 24},
       {"data.threads", &job.data.threads, 0, 1024},
@@ -75,6 +75,13 @@ std::vector<TomlKey> keys_of(Job& job) {
   };
 }
 
+void check_tokenizer(const Job& job) {
+  const std::string& name = job.data.tokenizer;
+  if (name != "bytes" && !name.ends_with(".json") && !name.ends_with(".model"))
+    throw usage_error(fmt::format("{}: data.tokenizer = \"{}\" is neither \"bytes\" nor a tokenizer.json (*.json) nor a sentencepiece "
+                                  "model (*.model)", job.file, name));
+}
+
 void check_tiers(const Job& job) {
   if (has_tier(job, "peer") && !has_tier(job, "node"))
     throw usage_error(job.file + ": checkpoint.tiers: \"peer\" needs \"node\", whose copies it sends");
@@ -86,6 +93,7 @@ void check(Job& job) {
   if (tp + dp > 0) tp = std::max(tp, 1), dp = std::max(dp, 1);
   if (!job.data.pack) throw usage_error(job.file + ": data.pack = false: samples are always packed, and nothing is ever padded");
   save_every(job);
+  check_tokenizer(job);
   check_tiers(job);
   hang_timeout_seconds(job);
   pipeline(job);

@@ -2,7 +2,9 @@
 // What the loader hands to the model: pictures as 8-bit RGB at the model's size, and the token sequence with its labels.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,13 +25,30 @@ struct Sample {
   std::vector<Image> images;  // in the order of their positions in ids
 };
 
-// How sequences are made for a model.
+class Tokenizer;
+
+using Colour = std::array<uint8_t, 3>;  // red, green, blue
+inline constexpr Colour white{255, 255, 255};
+
+// Random changes of pictures in training; none of them by default. See image/augment.h.
+struct AugmentRule {
+  std::vector<double> crop = {};            // least and most of the picture's area; empty: no crop
+  std::vector<double> ratio{3. / 4, 4. / 3};  // least and most of a crop's width / height
+  double flip = 0;                          // probability
+  double brightness = 0, contrast = 0, saturation = 0, hue = 0;
+};
+
+// How samples are made for a model.
 struct SequenceRule {
   int image_size = 0;           // pictures are made image_size x image_size
   int positions_per_image = 0;  // tokens that one image takes; 0: samples are pairs of a picture and a text without it
   int32_t image_token = 3;
   int64_t max_length = 0;  // 0: no limit
   int64_t vocabulary = 0;  // ids must be below it
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // none: "bytes"
+  Colour background = white;  // under transparent parts
+  bool fast_jpeg = false;     // see image/resized.h
+  AugmentRule augment = {};
 };
 
 }  // namespace mm::data

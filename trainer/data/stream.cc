@@ -56,17 +56,10 @@ int thread_count(int asked) {
 }
 
 void check(const StreamOptions& o) {
-  if (o.tokenizer != "bytes")
-    throw usage_error(fmt::format("data: tokenizer \"{}\": this version has \"bytes\" only", o.tokenizer));
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) throw usage_error(fmt::format("data: rank {} of {}", o.rank, o.ranks));
   if (o.global_batch < 1 || o.global_batch % o.ranks != 0)
     throw usage_error(fmt::format("data: a global batch of {} does not divide among {} ranks", o.global_batch, o.ranks));
-  if (o.rule.image_size < 1 || o.rule.positions_per_image < 0)
-    throw usage_error(fmt::format("data: images of {} pixels and {} positions", o.rule.image_size, o.rule.positions_per_image));
-  const int64_t least = std::max<int64_t>(bytes_vocabulary, o.rule.image_token + 1);
-  if (o.rule.vocabulary > 0 && o.rule.vocabulary < least)
-    throw usage_error(fmt::format("data: the \"bytes\" tokenizer and the image token need a vocabulary of {}, the model has {}",
-                                  least, o.rule.vocabulary));
+  check_rule(o.rule);
 }
 
 }  // namespace

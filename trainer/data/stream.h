@@ -24,7 +24,6 @@ struct StreamOptions {
   std::vector<std::string> shards;    // glob patterns
   std::map<std::string, double> mix;  // or patterns with weights
   std::string index, version;         // see DatasetOptions
-  std::string tokenizer = "bytes";
   bool shuffle = true;
   int64_t shuffle_window = default_shuffle_window;
   int64_t seed = 1;

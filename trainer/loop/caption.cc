@@ -10,6 +10,8 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "trainer/data/image/image.h"
+#include "trainer/data/text/sequence.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/loop/setup.h"
 #include "trainer/loop/trained_model.h"
 #include "trainer/model/vlm.h"
@@ -17,37 +19,35 @@
 namespace mm::loop {
 namespace {
 
-// The "bytes" tokenizer: 0 padding, 1 begin, 2 end, 3 image, 4 + byte.
-constexpr int32_t begin_token = 1, end_token = 2, first_byte = 4, bytes = 256;
-
-// The likeliest of the end and the bytes; the lower one of equals.
+// The likeliest of the end and the tokens of text; of equals the end, then the lower one.
 template <class T>
-int32_t choose(const std::vector<T>& logits) {
-  int32_t best = end_token;
-  for (int32_t id = first_byte; id < std::min<int32_t>(first_byte + bytes, static_cast<int32_t>(logits.size())); ++id)
-    if (logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) best = id;
+int32_t choose(const data::Tokenizer& tokenizer, const std::vector<T>& logits) {
+  int32_t best = tokenizer.ends().end;
+  for (int32_t id = 0; id < static_cast<int32_t>(logits.size()); ++id)
+    if (tokenizer.is_text(id) && logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) best = id;
   return best;
 }
 
 template <class T>
 std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const data::Image& picture, int64_t max_tokens) {
+  const data::Tokenizer& tokenizer = data::tokenizer_of(rule);
   data::Sample sample;
-  sample.ids.push_back(begin_token);
+  if (const auto begin = tokenizer.ends().begin) sample.ids.push_back(*begin);
   sample.ids.insert(sample.ids.end(), static_cast<size_t>(rule.positions_per_image), rule.image_token);
   sample.images.push_back(data::resize_image(picture, rule.image_size, rule.image_size));
-  std::string text;
-  while (static_cast<int64_t>(text.size()) < max_tokens &&
+  std::vector<int32_t> said;
+  while (static_cast<int64_t>(said.size()) < max_tokens &&
          (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
     sample.labels.assign(sample.ids.size(), data::no_label);
-    const int32_t next = choose(vlm.next_token_logits(sample));
-    if (next == end_token) break;
+    const int32_t next = choose(tokenizer, vlm.next_token_logits(sample));
+    if (next == tokenizer.ends().end) break;
     sample.ids.push_back(next);
-    text += static_cast<char>(next - first_byte);
+    said.push_back(next);
   }
-  return text;
+  return tokenizer.decode(said);
 }
 
-// JSON needs UTF-8; bytes that are none become U+FFFD.
+// A name may be no UTF-8, which JSON needs; such bytes become U+FFFD.
 std::string json_line(const SampleOptions& options, const TrainedModel& model, const std::string& image,
                       const std::string& text) {
   const nlohmann::ordered_json line = {{"image", image}, {"caption", text}, {"step", model.step}, {"run", options.run}};
@@ -58,7 +58,9 @@ std::string json_line(const SampleOptions& options, const TrainedModel& model, c
 
 int sample(const SampleOptions& options) {
   const TrainedModel model = load_trained(options.run);
-  const data::SequenceRule rule = model.config.sequence_rule(0);
+  data::SequenceRule rule = model.config.sequence_rule(0);
+  rule.tokenizer = trained_tokenizer(model);
+  data::check_rule(rule);
   tensor::ThreadPool pool(compute_threads(options.threads));
   int status = exit_status::ok;
   std::visit(

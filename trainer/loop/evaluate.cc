@@ -38,15 +38,15 @@ data::StreamOptions options_of(const TrainedModel& model, const EvalOptions& opt
     const auto found = model.facts.find(name);
     return found == model.facts.end() ? Json() : Json::parse(found->second, nullptr, false);
   };
-  const Json data = fact("data"), tokenizer = fact("tokenizer");
+  const Json data = fact("data");
   data::StreamOptions out;
   out.shards = options.shards;
   if (out.shards.empty() && data.is_object()) out.shards = data.value("shards", out.shards);
   if (out.shards.empty())
     throw usage_error(options.run + ": its checkpoint does not say which data it was trained on: give --shards");
-  if (tokenizer.is_string()) out.tokenizer = tokenizer.get<std::string>();
   out.shuffle = false;
   out.rule = model.config.sequence_rule(data.is_object() ? data.value("max_length", int64_t{0}) : 0);
+  out.rule.tokenizer = trained_tokenizer(model);
   return out;
 }
 

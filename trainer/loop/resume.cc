@@ -50,6 +50,7 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
                      {"max_length", job.data.max_length}})
                    .dump()},
       {"tokenizer", Json(job.data.tokenizer).dump()},
+      {"model_path", Json(job.model.path).dump()},
       {"layout", Json({{"tp", setup.layout.tp},
                        {"cp", setup.layout.cp},
                        {"dp", setup.layout.dp},

@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/plan/job.h"
 #include "trainer/comm/world.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/model/vlm.h"
 
 namespace mm::loop {
@@ -45,7 +46,6 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
 data::StreamOptions stream_options(const Setup& setup) {
   data::StreamOptions options;
   options.shards = setup.job.data.shards;
-  options.tokenizer = setup.job.data.tokenizer;
   options.shuffle = setup.job.data.shuffle;
   options.seed = setup.job.run.seed;
   options.global_batch = setup.job.data.global_batch;
@@ -54,6 +54,7 @@ data::StreamOptions stream_options(const Setup& setup) {
   options.threads = setup.job.data.threads;
   options.rule = setup.pairs ? setup.pairs->sequence_rule(setup.job.data.max_length)
                              : setup.config.sequence_rule(setup.job.data.max_length);
+  options.rule.tokenizer = data::open_tokenizer(setup.job.data.tokenizer, setup.job.model.path);
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/loop/tensors.h"
 #include "trainer/model/vlm.h"
 
@@ -48,6 +49,15 @@ TrainedModel load_trained(const std::string& run) {
   model.step = loaded->step;
   model.facts = loaded->facts;
   return model;
+}
+
+std::shared_ptr<const data::Tokenizer> trained_tokenizer(const TrainedModel& model) {
+  const auto fact = [&](const char* name, const std::string& otherwise) {
+    const auto found = model.facts.find(name);
+    const auto json = found == model.facts.end() ? nlohmann::json() : nlohmann::json::parse(found->second, nullptr, false);
+    return json.is_string() ? json.get<std::string>() : otherwise;
+  };
+  return data::open_tokenizer(fact("tokenizer", "bytes"), fact("model_path", ""));
 }
 
 }  // namespace mm::loop

@@ -218,7 +218,6 @@ TEST(Stream, WrongOptionsAreUsageErrors) {
     change(o);
     return !error_of(exit_status::usage, [&] { Stream stream(o); }).empty();
   };
-  EXPECT_TRUE(refused([](StreamOptions& o) { o.tokenizer = "t.json"; }));
   EXPECT_TRUE(refused([](StreamOptions& o) { o.ranks = 3; }));
   EXPECT_TRUE(refused([](StreamOptions& o) { o.rule.vocabulary = 256; }));
   EXPECT_TRUE(refused([](StreamOptions& o) { o.rule.image_size = 0; }));

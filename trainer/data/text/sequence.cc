@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/error.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {
@@ -12,15 +14,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int32_t bos = 1, eos = 2, first_byte = 4;
 constexpr std::string_view image_mark = "<image>";
 
 class Builder {
  public:
-  explicit Builder(const SequenceRule& rule) : rule_(rule) { add(bos, false); }
+  explicit Builder(const SequenceRule& rule) : rule_(rule), tokenizer_(tokenizer_of(rule)), ends_(tokenizer_.ends()) {
+    if (ends_.begin) add(*ends_.begin, false);
+  }
 
-  void text(std::string_view bytes, bool trained) {
-    for (const char c : bytes) add(first_byte + static_cast<unsigned char>(c), trained);
+  void text(std::string_view utf8, bool trained) {
+    const auto before = static_cast<std::ptrdiff_t>(ids_.size());
+    try {
+      tokenizer_.encode(utf8, ids_);
+    } catch (const Error& error) {
+      throw Unusable(error.what());
+    }
+    if (std::find(ids_.begin() + before, ids_.end(), rule_.image_token) != ids_.end())
+      throw Unusable("the text holds the model's image token");
+    trained_.resize(ids_.size(), trained);
   }
   void image() {
     ids_.insert(ids_.end(), static_cast<size_t>(rule_.positions_per_image), rule_.image_token);
@@ -28,7 +39,7 @@ class Builder {
     image_end_ = ids_.size();
     ++images_;
   }
-  void end(bool trained) { add(eos, trained); }
+  void end(bool trained) { add(ends_.end, trained); }
   // Text in which marks stand for images.
   void marked_text(std::string_view text_with_marks, bool trained) {
     for (size_t at; (at = text_with_marks.find(image_mark)) != std::string_view::npos;
@@ -67,6 +78,8 @@ class Builder {
   }
 
   const SequenceRule& rule_;
+  const Tokenizer& tokenizer_;
+  const Ends ends_;
   std::vector<int32_t> ids_;
   std::vector<bool> trained_;
   size_t image_end_ = 0;  // one past the last image position
@@ -115,6 +128,22 @@ void add_messages(Builder& builder, const Json& messages) {
 }
 
 }  // namespace
+
+const Tokenizer& tokenizer_of(const SequenceRule& rule) {
+  return rule.tokenizer ? *rule.tokenizer : bytes_tokenizer();
+}
+
+void check_rule(const SequenceRule& rule) {
+  if (rule.image_size < 1 || rule.positions_per_image < 0)
+    throw usage_error(fmt::format("data: images of {} pixels and {} positions", rule.image_size, rule.positions_per_image));
+  const Tokenizer& tokenizer = tokenizer_of(rule);
+  if (tokenizer.is_text(rule.image_token))
+    throw usage_error(fmt::format("data: the model's image token {} stands for text in the tokenizer", rule.image_token));
+  const int64_t least = std::max<int64_t>(tokenizer.vocabulary(), rule.image_token + 1);
+  if (rule.vocabulary > 0 && rule.vocabulary < least)
+    throw usage_error(
+        fmt::format("data: the tokenizer and the image token need a vocabulary of {}, the model has {}", least, rule.vocabulary));
+}
 
 Sequence caption_sequence(std::string_view caption, int images, const SequenceRule& rule) {
   bool repaired = false;

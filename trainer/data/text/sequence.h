@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token sequences with the "bytes" tokenizer: 0 pad, 1 bos, 2 eos, 3 image (or the model's image token), 4 + byte.
-//
-// A sequence is bos, the text's bytes and image positions in their order, eos. labels[i] is ids[i + 1] where that token is
+// Token sequences: the tokenizer's begin (bos), where it has one, text and image positions in their order, its end (eos). Each run of text
+// between images, and each message, is encoded by itself. labels[i] is ids[i + 1] where that token is
 // trained, else no_label. Longer than the rule's max_length, it loses text at its end and keeps an eos; images are never cut.
 #pragma once
 
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "trainer/data/sample.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 
 namespace mm::data {
 
@@ -20,14 +20,16 @@ struct Unusable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline constexpr int64_t bytes_vocabulary = 260;
-
 struct Sequence {
   std::vector<int32_t> ids, labels;
   bool repaired = false;  // its text was not valid UTF-8
 };
 
-// K.txt: the images come first, then the caption; its bytes and eos are trained.
+const Tokenizer& tokenizer_of(const SequenceRule& rule);
+// Throws a usage Error where tokenizer, image token and the model's vocabulary do not go together.
+void check_rule(const SequenceRule& rule);
+
+// K.txt: the images come first, then the caption; its tokens and eos are trained.
 Sequence caption_sequence(std::string_view caption, int images, const SequenceRule& rule);
 // K.json: an object with
 //   "text": a string in which each "<image>" stands for one image (without any mark the images come first); all of it is
@@ -35,7 +37,8 @@ Sequence caption_sequence(std::string_view caption, int images, const SequenceRu
 //   "text": TEXT} and
 //   {"type": "image"}}, written as "USER: TEXT\nASSISTANT: TEXT" and eos, and so on; only what the assistant says, and its eos,
 //   is trained.
-// Throws Unusable where it is neither, or where the number of marks is not the number of images.
+// Throws Unusable where it is neither, or where the number of marks is not the number of images. Both throw it where the text
+// itself holds the model's image token.
 Sequence json_sequence(std::string_view json, int images, const SequenceRule& rule);
 
 }  // namespace mm::data
