@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "common/smaller_layouts.h"
 #include "common/toml_schema.h"
 
 namespace mm {
@@ -70,6 +71,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"recovery.max_restarts", &job.recovery.max_restarts, 0, 1 << 20},
       {"recovery.hang_timeout", &job.recovery.hang_timeout},
       {"recovery.requeue", &job.recovery.requeue, 0, 0, {"auto", "off"}},
+      {"recovery.layouts", &job.recovery.layouts},
       {"log.every", &job.log.every, 1, many},
       {"log.tensorboard", &job.log.tensorboard},
   };
@@ -96,6 +98,7 @@ void check(Job& job) {
   check_tokenizer(job);
   check_tiers(job);
   hang_timeout_seconds(job);
+  smaller_layouts(job);
   pipeline(job);
   if (job.optim.betas.size() != 2 || job.optim.betas[0] >= 1 || job.optim.betas[1] >= 1)
     throw usage_error(fmt::format("{}: optim.betas must be two numbers below 1", job.file));

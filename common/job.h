@@ -70,6 +70,7 @@ struct Job {
     int max_restarts = 10;
     std::string hang_timeout = "auto";  // seconds
     std::string requeue = "auto";       // auto | off
+    std::vector<std::string> layouts;   // to go on with on fewer nodes, see common/smaller_layouts.h
   } recovery;
   struct {
     int64_t every = 1;

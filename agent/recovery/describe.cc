@@ -13,6 +13,8 @@ std::string describe(const Incident& incident) {
   const std::string on = incident.node.empty() ? "a node" : incident.node;
   const std::string quoted = incident.evidence.empty() ? "" : " (" + incident.evidence + ")";
   const std::string device = incident.device.empty() ? "" : " " + incident.device;
+  if (is_straggler(incident)) return on + " is slow" + quoted;
+  if (incident.action == "checkpoint") return on + " may fail soon" + quoted;
   if (incident.klass == "nic") return on + " lost its training link" + device + quoted;
   if (incident.klass == "node") return on + " is gone" + quoted;
   if (incident.klass == "slurm") return on + " is not served by Slurm" + quoted;

@@ -99,4 +99,12 @@ std::optional<AgentLink::Killed> AgentLink::kill(const std::string& step) {
   return Killed{get_int(*answer, "KILLED", 0), hosts(*answer, "LATE")};
 }
 
+bool AgentLink::ask_to_save(const std::string& why) {
+  return ask({{"VERB", "save"}, {"JOB", job_}, {"WHY", why}}, 3s).has_value();
+}
+
+bool AgentLink::requeue(const std::vector<std::string>& exclude, const std::string& why) {
+  return ask({{"VERB", "requeue"}, {"JOB", job_}, {"EXCLUDE", compress_hostlist(exclude)}, {"WHY", why}}, 3s).has_value();
+}
+
 }  // namespace mm::run

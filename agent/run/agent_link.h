@@ -41,6 +41,11 @@ class AgentLink {
   };
   std::optional<Killed> kill(const std::string& step);
 
+  // The ranks that listen are asked to save a checkpoint soon; `why` is for people.
+  bool ask_to_save(const std::string& why);
+  // The job is requeued as soon as this run of it has ended, without the nodes of `exclude`; false where the agent will not, or is away.
+  bool requeue(const std::vector<std::string>& exclude, const std::string& why);
+
  private:
   std::optional<KeyValues> ask(const KeyValues& message, std::chrono::milliseconds deadline);
 

@@ -38,7 +38,8 @@ recovery::Incident incident_of(const KeyValues& event) {
           get(event, "SEVERITY"),
           get(event, "ACTION"),
           get(event, "EVIDENCE"),
-          static_cast<int>(get_int(event, "RANK", -1))};
+          static_cast<int>(get_int(event, "RANK", -1)),
+          get(event, "CODE")};
 }
 
 Launch::Launch(std::vector<std::string> nodes, int ranks, int64_t last_step)
@@ -88,18 +89,26 @@ void Launch::take(const KeyValues& event, Instant now) {
     evidence_.hangs.push_back({rank, node, seconds});
     symptom(when - seconds, now);
   } else if (kind == "incident") {
-    const recovery::Incident incident = incident_of(event);
+    recovery::Incident incident = incident_of(event);
+    incident.checkpoint = checkpoint_;
     const bool about_rank = incident.klass == "app" && incident.action == "restart" && is_ours(get(event, "STEP"));
-    const bool about_node = recovery::blames_node(incident) && std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end();
+    const bool waits = recovery::is_straggler(incident) || incident.action == "checkpoint";  // for a checkpoint: no fault yet
+    const bool about_node =
+        (recovery::blames_node(incident) || waits) && std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end();
     if (!about_rank && !about_node) return;
     evidence_.incidents.push_back(incident);
-    symptom(when, now);
+    if (!waits) symptom(when, now);
   } else if (kind == "progress") {
     if (!is_ours(get(event, "STEP_ID"))) return;
     Progress p;
     if (event.contains("STEP")) p.step = get_int(event, "STEP", 0);
     p.trained = !get(event, "LOSS").empty();
+    p.phase = get(event, "PHASE");
     progress_ = p;
+    if (const int64_t newest = get_int(event, "CHECKPOINT", -1); newest > checkpoint_) {
+      checkpoint_ = newest;
+      asked_to_save_ = false;
+    }
   }
 }
 

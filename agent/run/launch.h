@@ -8,19 +8,16 @@
 #include <vector>
 
 #include "agent/recovery/policy.h"
+#include "agent/run/clock.h"
 #include "agent/run/srun_command.h"
 #include "common/key_values.h"
 
 namespace mm::run {
 
-// Both clocks, in seconds: events tell wall time, waiting goes by the steady one.
-struct Instant {
-  double wall = 0, steady = 0;
-};
-
 struct Progress {
   std::optional<int64_t> step;  // steps finished
   bool trained = false;         // with a loss: a step of this launch, not the one that it resumed from
+  std::string phase;
 };
 
 class Launch {
@@ -40,12 +37,18 @@ class Launch {
   // The evidence, with waited_ms as of `now`.
   const recovery::Evidence& evidence(Instant now);
   std::optional<Progress> take_progress();
+  // The ranks have been asked to save; holds until the next checkpoint.
+  void asked_to_save() { asked_to_save_ = true; }
+  bool is_asked_to_save() const { return asked_to_save_; }
+  int64_t checkpoint() const { return checkpoint_; }  // step of the newest one, -1 where none is known
   const std::vector<std::string>& nodes() const { return nodes_; }
   int ranks() const { return ranks_; }
   std::string step_id() const;  // empty while unknown
   int64_t last_step() const { return step_id_.value_or(last_step_); }
   // When the first symptom happened (wall clock), as far as the events tell; `now` where there is none.
   double fault_time(Instant now) const { return fault_time_.value_or(now.wall); }
+  // When that was known here (wall clock).
+  double known_time(Instant now) const { return symptom_at_ ? now.wall - (now.steady - *symptom_at_) : now.wall; }
 
  private:
   bool is_ours(const std::string& step_id);
@@ -58,6 +61,8 @@ class Launch {
   std::optional<int64_t> step_id_;
   bool stopped_ = false;
   bool told_ = false;  // by srun itself, not guessed
+  int64_t checkpoint_ = -1;
+  bool asked_to_save_ = false;
   recovery::Evidence evidence_;
   std::optional<double> symptom_at_, fault_time_;
   std::optional<Progress> progress_;

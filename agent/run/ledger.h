@@ -2,7 +2,9 @@
 // The books of a run: what each fault cost, and RUN/incidents.jsonl, a line a fault. Time is given by the caller, in seconds.
 //
 // The time that a fault cost runs from the fault to the next training step that a rank reports; where ranks report nothing, to
-// the next launch. What was computed twice is counted in steps.
+// the next launch. What was computed twice is counted in steps. How the time passed is kept in parts: until the fault was known here
+// (detect), until it was decided what to do (decide), until the next srun was started (stop), until a rank of it spoke (start), until it had
+// loaded (load), until its first step was done (step).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,12 @@ class Ledger {
   // A training step is finished, of a launch that began after `resumed` of them; true where it ends a recovery, whose line is
   // then written.
   bool stepped(int64_t step, int64_t resumed, double now);
-  // A launch ends for `action`, at `now`; the fault was at `fault_time`.
-  void fault(const recovery::Action& action, double fault_time, double now);
+  // A launch ends for `action`, at `now`; the fault was at `fault_time`, and known at `known`.
+  void fault(const recovery::Action& action, double fault_time, double known, double now);
+  // The next launch has come so far: the end of the part `name` of the recovery, where it is told for the first time.
+  void reached(const char* name, double now);
+  // The run ends, and the job is to be requeued.
+  void asks_for_requeue(const recovery::Action& action, double now);
   // Writes nothing any more: another run keeps the books.
   void abandon();
   // The run is over. Returns its last line: restarts, time of training, time lost by cause.
@@ -45,6 +51,7 @@ class Ledger {
     double fault_time = 0;
     std::vector<std::string> nodes;
     std::optional<int64_t> step_before;
+    std::vector<std::pair<const char*, double>> parts = {};  // in order, with their ends
   };
   struct Resumed {
     int64_t step_after, resumed;
@@ -60,5 +67,8 @@ class Ledger {
   std::map<std::string, double> lost_;
   int restarts_ = 0;
 };
+
+// The faults and requeues that the file's last lines tell of, of which none led to a training step; 0 where there is no such file.
+int fruitless_ends(const std::string& path);
 
 }  // namespace mm::run

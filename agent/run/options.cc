@@ -10,6 +10,7 @@
 #include "common/hostlist.h"
 #include "common/job.h"
 #include "common/site.h"
+#include "common/smaller_layouts.h"
 
 namespace mm::run {
 namespace {
@@ -57,6 +58,24 @@ void count_nodes(const Options& options, int wanted_spares, Plan& plan) {
   plan.spares = have - plan.nodes;
 }
 
+// The most nodes first; on so many, the layout that the job file names first.
+std::vector<Plan::Fit> smaller_fits(const Job& job, const Plan& plan) {
+  std::vector<Plan::Fit> out;
+  for (int nodes = plan.nodes - 1; nodes > 0; --nodes)
+    for (const SmallerLayout& smaller : smaller_layouts(job)) {
+      Job with = job;
+      if (!smaller.same) with.parallel.tp = smaller.tp, with.parallel.cp = smaller.cp, with.parallel.pp = smaller.pp;
+      try {
+        job_layout(with, nodes * plan.tasks_per_node);
+      } catch (const Error&) {
+        continue;
+      }
+      out.push_back({nodes, smaller.same ? "" : fmt::format("tp={},cp={},pp={}", smaller.tp, smaller.cp, smaller.pp)});
+      break;
+    }
+  return out;
+}
+
 }  // namespace
 
 Plan make_plan(const Options& options, const Environment& environment, const SparesLeft& spares_left) {
@@ -96,7 +115,12 @@ Plan make_plan(const Options& options, const Environment& environment, const Spa
     plan.node_folder = spec.job.checkpoint.node_folder;
     plan.scavenge = (has_tier(spec.job, "memory") || has_tier(spec.job, "node")) && !has_tier(spec.job, "peer");
   }
-  if (spec.kind != Spec::Kind::off) job_layout(spec.job, plan.tasks());
+  if (spec.kind != Spec::Kind::off) {
+    job_layout(spec.job, plan.tasks());
+    plan.fits = smaller_fits(spec.job, plan);
+  }
+  plan.may_requeue = spec.job.recovery.requeue == "auto";
+  plan.hang_timeout = spec.job.recovery.hang_timeout;
   plan.srun_arguments = options.srun_arguments;
   plan.command = options.command;
   plan.json = options.json;

@@ -29,6 +29,15 @@ struct Plan {
   std::string agent_socket;
   bool plugin = false;     // the job was submitted with --mm-train
   int requeues = 0;        // of the job, before this run
+  bool may_requeue = true;  // when the ranks have saved and ask for it, or too few nodes are left
+  // Fewer nodes that the step can go on with ([recovery] layouts), the most first.
+  struct Fit {
+    int nodes = 0;
+    std::string layout;  // "tp=2,cp=1,pp=1"; empty: that of the job
+  };
+  std::vector<Fit> fits;
+  std::string layout;       // that launches have in place of the job's; empty: the job's
+  std::string hang_timeout;  // as the job file has it
   std::string run_folder;  // empty where no job file names one
   bool scavenge = false;   // checkpoints may lie on a node alone
   std::string node_folder;  // where, if the job file says so

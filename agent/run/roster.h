@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/recovery/policy.h"
 #include "agent/run/agent_link.h"
 
 namespace mm::run {
@@ -24,9 +25,9 @@ class Roster {
   };
   struct Choice {
     bool possible = false;
+    bool mended = false;      // a node is among them that was left out before
     std::vector<Move> moves;  // nodes that the probe calls bad now, and where their ranks go
-    std::string missing;      // where it is not possible: which nodes cannot be used, and why
-    bool hopeless = false;    // the hardware of too many nodes is bad: waiting does not help
+    recovery::Shortage shortage;  // where it is not possible
   };
   // Fills slots() anew where that is possible. Without a probe, every node that is not left out counts as good.
   Choice choose(const std::optional<AgentLink::Probe>& probe, double now);
@@ -34,6 +35,10 @@ class Roster {
   const std::vector<std::string>& allocation() const { return allocation_; }
   const std::vector<std::string>& slots() const { return slots_; }    // of the launch, in the order of the ranks
   const std::vector<std::string>& spares() const { return spares_; }  // good ones, at the last choice
+  // From now on launches have so many nodes, at most those of before.
+  void shrink(int nodes);
+  // The job has these nodes and no others any more; returns those that it had.
+  std::vector<std::string> keep(const std::vector<std::string>& nodes);
   bool has(const std::string& node) const;
   bool uses(const std::string& node) const;
 
@@ -41,6 +46,7 @@ class Roster {
   struct LeftOut {
     std::string why;
     double since = 0;
+    bool seen_bad = false;  // by a probe since then: one that calls it good now tells that it is mended
   };
   std::vector<std::string> allocation_, slots_, spares_;
   std::map<std::string, LeftOut> left_out_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "agent/recovery/exits.h"
 #include "common/error.h"
@@ -91,8 +92,16 @@ std::vector<std::string> srun_command(const Plan& plan, const std::vector<std::s
   if (plan.cpus_per_task) out.push_back(fmt::format("--cpus-per-task={}", *plan.cpus_per_task));
   const auto chosen = [&](const std::string& a) { return a.starts_with("--mpi"); };
   if (std::none_of(plan.srun_arguments.begin(), plan.srun_arguments.end(), chosen)) out.push_back("--mpi=pmix");
+  // Another layout than the job's: the plugin gives the ranks their places in it, and the trainer reads it from its arguments.
+  if (!plan.layout.empty() && plan.plugin) out.push_back(fmt::format("--mm-train={},hang_timeout={}", plan.layout, plan.hang_timeout));
   out.insert(out.end(), plan.srun_arguments.begin(), plan.srun_arguments.end());
   out.insert(out.end(), plan.command.begin(), plan.command.end());
+  if (!plan.layout.empty() && std::filesystem::path(plan.command.front()).filename() == "mm-trainer")
+    for (size_t begin = 0; begin < plan.layout.size();) {
+      const size_t comma = std::min(plan.layout.find(',', begin), plan.layout.size());
+      out.insert(out.end(), {"--set", "parallel." + plan.layout.substr(begin, comma - begin)});
+      begin = comma + 1;
+    }
   return out;
 }
 

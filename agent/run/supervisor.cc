@@ -2,26 +2,20 @@
 #include "agent/run/supervisor.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <filesystem>
-#include <limits>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
-#include "agent/recovery/describe.h"
 #include "agent/recovery/exits.h"
-#include "agent/recovery/nodes.h"
+#include "agent/run/clock.h"
 #include "agent/run/reports.h"
-#include "agent/run/standing.h"
+#include "agent/run/scavenge.h"
+#include "agent/run/streams.h"
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/log.h"
@@ -30,51 +24,14 @@
 namespace mm::run {
 namespace {
 
-constexpr double never = std::numeric_limits<double>::infinity();
-// How long to wait for nodes that may come back (a slurmd that restarts).
-constexpr double patience_for_nodes = 60;
-constexpr double between_probes = 1;
-constexpr double between_agent_tries = 1;
-constexpr auto scavenge_deadline = std::chrono::seconds(60);
+constexpr double between_launches = 1;  // that Slurm does not take yet
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
 constexpr double grace_for_others = 3;
 
-double read_clock(clockid_t clock) {
-  timespec t;
-  ::clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
+std::string books_of(const Plan& plan) { return plan.run_folder.empty() ? "" : plan.run_folder + "/incidents.jsonl"; }
 
-Instant now() {
-  return {read_clock(CLOCK_REALTIME), read_clock(CLOCK_MONOTONIC)};
-}
-
-UniqueFd block_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGCONT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, s);
-  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) throw system_error("sigprocmask", errno);
-  ::signal(SIGPIPE, SIG_IGN);
-  UniqueFd fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!fd) throw system_error("signalfd", errno);
-  return fd;
-}
-
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-}
-
-// Reads what is there; false at the end of the stream or where there is nothing.
-bool read_some(int fd, std::string& to) {
-  char buffer[1 << 14];
-  const ssize_t n = ::read(fd, buffer, sizeof buffer);
-  if (n > 0) to.assign(buffer, static_cast<size_t>(n));
-  return n > 0;
+recovery::Budget budget_of(const Plan& plan) {
+  return {plan.max_restarts, plan.requeues > 0 ? fruitless_ends(books_of(plan)) : 0, std::strtoull(plan.job_id.c_str(), nullptr, 10)};
 }
 
 }  // namespace
@@ -82,11 +39,11 @@ bool read_some(int fd, std::string& to) {
 Supervisor::Supervisor(Plan plan)
     : plan_(std::move(plan)),
       agent_(plan_.agent_socket, plan_.job_id),
-      ledger_(plan_.run_folder.empty() ? "" : plan_.run_folder + "/incidents.jsonl", now().wall),
-      signals_(block_signals()),
+      ledger_(books_of(plan_), now().wall),
+      signals_(signal_descriptor()),
       stderr_(make_pipe()),
       roster_(plan_.allocation, plan_.nodes),
-      budget_{plan_.max_restarts, 0} {}
+      headway_(budget_of(plan_)) {}
 
 void Supervisor::say(const char* event, const std::string& text, const std::string& details) {
   log::info("{}", text);
@@ -115,10 +72,11 @@ int Supervisor::run() {
     const Action action = observe();
     switch (action.kind) {
       case Action::Kind::restart:
+      case Action::Kind::smaller:
         restart(action);
         break;
-      case Action::Kind::wait_for_slurm:
-        if (auto end = wait_for_slurm(action)) return finish(*end);
+      case Action::Kind::hold:
+        if (auto end = hold(action)) return finish(*end);
         break;
       default:
         return finish(action);
@@ -126,65 +84,24 @@ int Supervisor::run() {
   }
 }
 
-// ---------------------------------------------------------------- nodes and launch
-
-std::optional<recovery::Action> Supervisor::choose() {
-  const double deadline = now().steady + patience_for_nodes;
-  bool told = false;
-  for (;;) {
-    Action end;
-    if (stop_signal_ != 0) {
-      end.kind = Action::Kind::requeue;
-      end.exit_status = exit_status::requeue;
-      return end;
-    }
-    const auto probe = agent_.probe(roster_.allocation());
-    const Roster::Choice choice = roster_.choose(probe, now().steady);
-    Standing standing = Standing::ours;
-    if (choice.possible && told) standing = ask_standing(plan_.job_id, plan_.requeues);
-    if (standing == Standing::another) {
-      ledger_.abandon();
-      end.kind = Action::Kind::give_up;
-      end.cause = "requeue";
-      end.exit_status = exit_status::requeue;
-      end.reason = "while this node was cut off, the job has ended or was started again";
-      return end;
-    }
-    if (choice.possible && standing == Standing::ours) {
-      for (const Roster::Move& m : choice.moves)
-        say("avoided", fmt::format("{} is avoided ({}); {} takes its ranks", m.from, m.why, m.to));
-      return std::nullopt;
-    }
-    if (choice.hopeless || now().steady > deadline) {
-      end.kind = Action::Kind::give_up;
-      end.cause = "nodes";
-      end.exit_status = exit_status::requeue;
-      if (cut_off(probe)) {
-        // The agents on the other side have requeued the job, and it may run there already: its books are theirs.
-        ledger_.abandon();
-        end.reason = fmt::format("{} is cut off from all other nodes of the job", plan_.node);
-      } else {
-        end.reason = fmt::format("too few nodes are left: {} are needed, of the {} of the job these cannot be used: {}",
-                                 plan_.nodes, plan_.allocation.size(), choice.missing);
-      }
-      return end;
-    }
-    if (!told)
-      say("waiting", fmt::format("waiting up to {:.0f} s for nodes to come back ({})", patience_for_nodes, choice.missing));
-    told = true;
-    const double next = now().steady + between_probes;
-    while (now().steady < next && stop_signal_ == 0) poll_once(next);
+recovery::JobState Supervisor::job_state() const {
+  recovery::JobState job;
+  job.nodes = roster_.slots();
+  job.ranks = plan_.tasks_per_node * static_cast<int>(job.nodes.size());
+  job.stopping = stop_signal_ != 0;
+  job.spares = static_cast<int>(roster_.spares().size());
+  for (const Plan::Fit& fit : plan_.fits) job.fits.push_back(fit.nodes);
+  job.requeues = plan_.may_requeue;
+  job.step = headway_.step();
+  if (launch_) {
+    job.checkpoint = launch_->checkpoint();
+    job.asked_to_save = launch_->is_asked_to_save();
   }
-}
-
-// No other node of the job answers: more likely this one is alone than all others are gone.
-bool Supervisor::cut_off(const std::optional<AgentLink::Probe>& probe) const {
-  return probe && plan_.allocation.size() > 2 &&
-         std::none_of(probe->good.begin(), probe->good.end(), [&](const std::string& n) { return n != plan_.node; });
+  return job;
 }
 
 void Supervisor::launch() {
-  resumed_.reset();
+  headway_.launched();
   step_log_.clear();
   step_pipe_ = make_pipe();
   step_lines_ = LineCutter();
@@ -205,86 +122,23 @@ void Supervisor::launch() {
                   roster_.spares().empty() ? "" : ", spare: " + compress_hostlist(roster_.spares())));
 }
 
-// ---------------------------------------------------------------- watching
-
 recovery::Action Supervisor::observe() {
   for (;;) {
-    const recovery::JobState job{launch_->nodes(), launch_->ranks(), stop_signal_ != 0};
-    const Action action = recovery::decide(launch_->evidence(now()), job, budget_);
-    if (action.kind == Action::Kind::settle)
-      poll_once(now().steady + action.wait_ms * 1e-3);
-    else if (action.kind == Action::Kind::proceed)
-      poll_once(never);
-    else
-      return action;
-  }
-}
-
-void Supervisor::poll_once(double deadline) {
-  if (!agent_.watching()) deadline = std::min(deadline, next_agent_try_);
-  const auto fd_or_none = [](const UniqueFd& fd) { return fd ? fd.get() : -1; };
-  pollfd fds[] = {{signals_.get(), POLLIN, 0},
-                  {agent_.fd(), POLLIN, 0},
-                  {stderr_.read.get(), POLLIN, 0},
-                  {fd_or_none(step_pipe_.read), POLLIN, 0},
-                  {srun_ ? srun_->fd() : -1, POLLIN, 0}};
-  const double left = deadline == never ? -1 : std::clamp(std::ceil((deadline - now().steady) * 1000), 0.0, 1e9);
-  const int n = ::poll(fds, std::size(fds), static_cast<int>(left));
-  if (n < 0 && errno != EINTR) throw system_error("poll", errno);
-  if (n > 0) {
-    if (fds[3].revents != 0) read_step_id();
-    if (fds[0].revents != 0) read_signals();
-    if (fds[1].revents != 0) read_agent();
-    if (fds[2].revents != 0) read_stderr();
-    if (fds[4].revents != 0 && srun_) srun_gone();
-  }
-  if (!agent_.watching() && now().steady >= next_agent_try_) follow_agent();
-}
-
-void Supervisor::read_signals() {
-  signalfd_siginfo info;
-  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-    const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGTERM || number == SIGINT)
-      asked_to_end(number);
-    else if (srun_)
-      srun_->signal(number);
-  }
-}
-
-// srun answers SIGTERM by killing the ranks, which then cannot save: so the signal goes to the ranks by way of Slurm, where the
-// step is known. A second SIGINT ends the step at once; a second SIGTERM does not, since Slurm may send several.
-void Supervisor::asked_to_end(int number) {
-  const bool again = std::exchange(stop_signal_, number) != 0;
-  if (!again) say("asked", fmt::format("asked to end by signal {} ({}); no restart follows", number, ::sigdescr_np(number)));
-  if (!srun_) return;
-  if (again && number == SIGINT) return stop_step();
-  if (again) return;
-  const std::string step = launch_->step_id();
-  if (!step.empty()) {
-    const auto sent =
-        run_command({"scancel", fmt::format("--signal={}", number), plan_.job_id + "." + step}, std::chrono::seconds(5));
-    if (sent.ok()) return;
-  }
-  srun_->signal(number);
-}
-
-void Supervisor::read_step_id() {
-  std::string bytes;
-  if (!read_some(step_pipe_.read.get(), bytes)) {
-    step_pipe_.read.reset();
-    return;
-  }
-  for (const std::string& line : step_lines_.add(bytes)) launch_->tell_step(line);
-}
-
-void Supervisor::read_stderr() {
-  std::string bytes;
-  while (read_some(stderr_.read.get(), bytes)) {
-    write_all(STDERR_FILENO, bytes);
-    for (const std::string& line : stderr_lines_.add(bytes)) {
-      step_log_.add(line);
-      if (launch_) launch_->take(read_srun_line(line, plan_.job_id), now());
+    const Action action = recovery::decide(launch_->evidence(now()), job_state(), headway_.budget(), headway_.history());
+    switch (action.kind) {
+      case Action::Kind::settle:
+        poll_once(now().steady + action.wait_ms * 1e-3);
+        break;
+      case Action::Kind::proceed:
+        poll_once(never);
+        break;
+      case Action::Kind::checkpoint:
+        launch_->asked_to_save();
+        say("saving", action.reason + "; the ranks are asked to save");
+        agent_.ask_to_save(action.reason);
+        break;
+      default:
+        return action;
     }
   }
 }
@@ -293,59 +147,6 @@ void Supervisor::read_stderr() {
 void Supervisor::tell_log() {
   const auto found = step_log_.explain();
   if (found) say("log", fmt::format("the step's own words: {} ({} {}): {}", found->kind(), found->klass, found->code, found->line));
-}
-
-void Supervisor::read_agent() {
-  for (const KeyValues& event : agent_.events()) {
-    if (get(event, "EVENT") == "incident") note_incident(incident_of(event));
-    if (!launch_) continue;
-    launch_->take(event, now());
-    if (const auto progress = launch_->take_progress()) note_progress(*progress);
-  }
-  if (!agent_.watching()) {
-    next_agent_try_ = now().steady + between_agent_tries;
-    say("agent", "the agent of this node has gone; trying to reach it again");
-  }
-}
-
-void Supervisor::follow_agent() {
-  const bool back = agent_.watch();
-  next_agent_try_ = now().steady + between_agent_tries;
-  if (back && agent_told_) say("agent", "the agent of this node answers again");
-  if (!back && !agent_told_)
-    say("agent",
-        "no agent watches this job (" + agent_.why_not() + "): only the end of a rank is noticed, not a hang or a bad node");
-  agent_told_ = !back;
-}
-
-void Supervisor::note_incident(const recovery::Incident& incident) {
-  if (!roster_.has(incident.node)) return;
-  if (!told_incidents_.insert(incident.id).second) return;
-  const bool in_use = launch_ && roster_.uses(incident.node);
-  if (recovery::blames_node(incident)) {
-    roster_.leave_out(incident.node, recovery::describe(incident), now().steady);
-    if (!in_use) say("spare", "spare " + recovery::describe(incident) + "; it is left out from now on");
-  } else if (incident.action == "alert" && in_use) {
-    say("alert", recovery::describe(incident) + "; training goes on");
-  }
-}
-
-void Supervisor::note_progress(const Progress& progress) {
-  if (!progress.step) return;
-  const int64_t step = *progress.step;
-  // 0 is also what is known of a launch of which not all ranks have spoken.
-  if (!resumed_ && step > 0) resumed_ = progress.trained ? step - 1 : step;
-  reports_loss_ = reports_loss_ || progress.trained;
-  // A rank may say first which step it resumes from; that is no training step yet.
-  if (step <= 0 || (reports_loss_ && !progress.trained)) return;
-  if (!step_at_restart_ || step > *step_at_restart_) budget_.used = 0;
-  slurm_away_since_.reset();
-  const auto before = ledger_.step();
-  if (!ledger_.stepped(step, *resumed_, now().wall)) return;
-  say("recovered",
-      fmt::format("training again after {:.1f} s, at step {}{}", ledger_.last_lost(), step,
-                  before ? fmt::format(" (it was at {})", *before) : ""),
-      ledger_.last_line());
 }
 
 // ---------------------------------------------------------------- acting
@@ -360,47 +161,42 @@ void Supervisor::stop_step() {
   srun_gone();
 }
 
-void Supervisor::srun_gone() {
-  const int status = srun_->reap();
-  srun_.reset();
-  read_stderr();
-  launch_->srun_ended(recovery::shell_status(status), now());
-}
-
 void Supervisor::restart(const Action& action) {
   launch_->stop();
   slurm_away_since_.reset();
-  ledger_.fault(action, launch_->fault_time(now()), now().wall);
+  const recovery::Evidence& evidence = launch_->evidence(now());
+  ledger_.fault(action, launch_->fault_time(now()), launch_->known_time(now()), now().wall);
   for (const std::string& node : action.exclude) roster_.leave_out(node, action.reason, now().steady);
-  std::vector<std::string> living;  // those that told of their own fault
-  for (const recovery::Incident& i : launch_->evidence(now()).incidents) {
+  std::set<std::string> living;  // those that told of their own fault
+  for (const recovery::Incident& i : evidence.incidents) {
     const bool excluded = std::find(action.exclude.begin(), action.exclude.end(), i.node) != action.exclude.end();
-    if (excluded && i.id.starts_with(i.node + "/")) living.push_back(i.node);
+    if (excluded && i.id.starts_with(i.node + "/")) living.insert(i.node);
   }
+  headway_.restarted(recovery::end_of(evidence, headway_.steps()));
   stop_step();
   tell_log();
   if (plan_.scavenge)
-    for (const std::string& node : std::set(living.begin(), living.end())) scavenge(node);
-  ++budget_.used;
-  step_at_restart_ = ledger_.step();
-  const auto step = ledger_.step();
-  say("restart", fmt::format("{}; restarting {}{}", action.reason,
+    for (const std::string& node : living) say("scavenged", scavenge(plan_, node));
+  const auto step = headway_.steps();
+  say("restart", fmt::format("{}; restarting {}{}{}", action.reason,
                              action.exclude.empty() ? "in place" : "without " + compress_hostlist(action.exclude),
+                             action.wait_ms > 0 ? fmt::format(" in {:.1f} s", action.wait_ms * 1e-3) : "",
                              step ? fmt::format(", step {} -> resumes from the newest checkpoint", *step) : ""));
+  if (action.kind == Action::Kind::smaller) shrink(action);
+  pass(action.wait_ms * 1e-3);
 }
 
-// A node that is left but lives may have checkpoints that nobody else has: they go to the shared file system first.
-void Supervisor::scavenge(const std::string& node) {
-  const std::string tool = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mm-ckpt";
-  std::vector<std::string> command = {"srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--nodelist=" + node, tool, "scavenge"};
-  if (!plan_.node_folder.empty()) command.insert(command.end(), {"--node-folder", plan_.node_folder});
-  command.push_back(plan_.run_folder);
-  const auto done = run_command(command, scavenge_deadline);
-  const std::string& said = done.ok() ? done.out : done.err;
-  say("scavenged", fmt::format("checkpoints on {}: {}", node, done.timed_out ? "not within the deadline" : said.substr(0, said.find('\n'))));
+void Supervisor::shrink(const Action& action) {
+  const auto fit = std::find_if(plan_.fits.begin(), plan_.fits.end(), [&](const Plan::Fit& f) { return f.nodes == action.nodes; });
+  say("smaller", fmt::format("going on with {} nodes in place of {}{}", fit->nodes, roster_.slots().size(),
+                             fit->layout.empty() ? ", in the same layout" : ": " + fit->layout));
+  roster_.shrink(fit->nodes);
+  plan_.layout = fit->layout;
+  plan_.nodes = fit->nodes;
+  std::erase_if(plan_.fits, [&](const Plan::Fit& f) { return f.nodes >= plan_.nodes; });
 }
 
-std::optional<recovery::Action> Supervisor::wait_for_slurm(const Action& action) {
+std::optional<recovery::Action> Supervisor::hold(const Action& action) {
   const double t = now().steady;
   if (!slurm_away_since_) {
     slurm_away_since_ = t;
@@ -414,9 +210,19 @@ std::optional<recovery::Action> Supervisor::wait_for_slurm(const Action& action)
     end.exit_status = exit_status::requeue;
     return end;
   }
-  const double next = t + between_probes;
-  while (now().steady < next && stop_signal_ == 0) poll_once(next);
+  pass(between_launches);
   return std::nullopt;
+}
+
+// The agents do it at once. Slurm itself would let the job wait for two minutes.
+void Supervisor::ask_for_requeue(const Action& action) {
+  ledger_.asks_for_requeue(action, now().wall);
+  if (!plan_.may_requeue) return;
+  const std::string without = action.exclude.empty() ? "" : " without " + compress_hostlist(action.exclude);
+  if (agent_.requeue(action.exclude, action.reason)) return say("requeue", fmt::format("{}; the agents requeue the job{}", action.reason, without));
+  const CommandResult done = run_command({"scontrol", "requeue", plan_.job_id}, std::chrono::seconds(10));
+  if (done.ok()) return say("requeue", action.reason + "; Slurm requeues the job, in about two minutes");
+  log::warn("{}; the job is not requeued: no agent does it ({}), nor Slurm: {}", action.reason, agent_.why_not(), done.err.substr(0, done.err.find('\n')));
 }
 
 int Supervisor::finish(const Action& action) {
@@ -424,13 +230,14 @@ int Supervisor::finish(const Action& action) {
     if (launch_) {
       const double deadline = now().steady + grace_for_others;
       while (srun_ && now().steady < deadline) poll_once(deadline);
-      ledger_.fault(action, launch_->fault_time(now()), now().wall);
+      ledger_.fault(action, launch_->fault_time(now()), launch_->known_time(now()), now().wall);
       if (srun_) stop_step();
     }
     log::error("giving up: {}", action.reason);
   }
   read_stderr();
   if (action.kind == Action::Kind::give_up || (action.kind == Action::Kind::finished && action.exit_status != 0)) tell_log();
+  if (action.kind == Action::Kind::requeue) ask_for_requeue(action);
   const char* outcome = action.kind == Action::Kind::requeue                               ? "saved, asks for requeue"
                         : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
                                                                                            : "ended";

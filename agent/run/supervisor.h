@@ -2,17 +2,16 @@
 // The run loop of mm-run.
 //
 // One launch after another:
-//   1. The agents probe every node of the allocation. A slot keeps its node while it is good; else the first good spare takes
-//   the slot.
+//   1. The agents probe every node of the allocation. A slot keeps its node while it is good; else the first good spare takes the slot.
 //   2. srun is started on exactly those nodes.
-//   3. Its end, what it prints, the events of the agents and the signals sent to mm-run are waited for together, and after each
-//   the policy
-//      is asked (agent/recovery/policy.h).
-//   4. A restart stops the step: the agents kill its ranks on every node that they reach, then srun is killed with SIGKILL (its
-//   remaining
-//      child has slurmctld end the step), and the next launch follows at once. Never by scancel or by a polite end of srun,
-//      which wait for nodes that do not answer.
-// Draining nodes is the agents' business, never done from here.
+//   3. Its end, what it prints, the events of the agents and the signals sent to mm-run are waited for together, and after each the policy is
+//      asked (agent/recovery/policy.h).
+//   4. A restart stops the step: the agents kill its ranks on every node that they reach, then srun is killed with SIGKILL (its remaining child
+//      has slurmctld end the step), and the next launch follows at once. Never by scancel or by a polite end of srun, which wait for nodes
+//      that do not answer.
+// Draining nodes is the agents' business, never done from here; so is a requeue, which mm-run only asks for.
+//
+// supervisor.cc is the loop and what it does, nodes.cc finds the nodes of a launch, inputs.cc takes in what comes.
 #pragma once
 
 #include <optional>
@@ -22,6 +21,7 @@
 
 #include "agent/recovery/step_log.h"
 #include "agent/run/agent_link.h"
+#include "agent/run/headway.h"
 #include "agent/run/launch.h"
 #include "agent/run/ledger.h"
 #include "agent/run/options.h"
@@ -39,30 +39,37 @@ class Supervisor {
  private:
   using Action = recovery::Action;
 
+  // supervisor.cc
   void note_requeue();
-  std::optional<Action> choose();  // fills the slots; an action where there is nothing to launch on
-  bool cut_off(const std::optional<AgentLink::Probe>& probe) const;
   void launch();
   Action observe();
   void stop_step();
   void restart(const Action& action);
-  void scavenge(const std::string& node);
-  std::optional<Action> wait_for_slurm(const Action& action);
+  void shrink(const Action& action);
+  std::optional<Action> hold(const Action& action);
+  void ask_for_requeue(const Action& action);
   int finish(const Action& action);
+  void tell_log();
+  void say(const char* event, const std::string& text, const std::string& details = {});
+  recovery::JobState job_state() const;
 
+  // nodes.cc
+  std::optional<Action> choose();  // fills the slots; an action where there is nothing to launch on
+  bool cut_off(const std::optional<AgentLink::Probe>& probe) const;
+
+  // inputs.cc
   // Waits for whatever comes first, at most until `deadline` (of the steady clock), and takes it in.
   void poll_once(double deadline);
-  void read_signals();
+  // Takes in what comes for so long, in seconds, or until somebody asks for the end.
+  void pass(double seconds);
   void asked_to_end(int number);
   void srun_gone();
   void read_agent();
   void read_stderr();
-  void tell_log();
   void read_step_id();
   void follow_agent();
   void note_incident(const recovery::Incident& incident);
   void note_progress(const Progress& progress);
-  void say(const char* event, const std::string& text, const std::string& details = {});
 
   Plan plan_;
   AgentLink agent_;
@@ -74,10 +81,8 @@ class Supervisor {
   std::optional<SrunProcess> srun_;
   std::optional<Launch> launch_;
   Roster roster_;
+  Headway headway_;
   std::set<std::string> told_incidents_;
-  recovery::Budget budget_;
-  std::optional<int64_t> step_at_restart_, resumed_;
-  bool reports_loss_ = false;
   std::optional<double> slurm_away_since_;
   double next_agent_try_ = 0;
   bool agent_told_ = false;

@@ -67,6 +67,7 @@ class Responder {
     }
     seconds += costs_.stop;
     if (action.kind != recovery::Action::Kind::restart) return {seconds + costs_.hold, true, true};
+    seconds += action.wait_ms * 1e-3;
     ++budget_.used;
     const int left_out = static_cast<int>(action.exclude.size());
     if (left_out <= spares_) {

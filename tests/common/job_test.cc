@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "common/smaller_layouts.h"
 
 namespace mm {
 namespace {
@@ -108,6 +109,17 @@ TEST_F(JobFile, SpecIsAFileValuesOrAWord) {
   EXPECT_THROW(parse_spec(""), Error);
   EXPECT_THROW(parse_spec("no-such-file.toml"), Error);
   EXPECT_THROW(parse_spec("pt=8"), Error);
+}
+
+TEST_F(JobFile, SmallerLayouts) {
+  const Job job = load_job(write(least_ + "[recovery]\nlayouts = [\"same\", \"tp=2,pp=4\"]\n"));
+  const auto layouts = smaller_layouts(job);
+  ASSERT_EQ(layouts.size(), 2U);
+  EXPECT_TRUE(layouts[0].same);
+  EXPECT_FALSE(layouts[1].same);
+  EXPECT_EQ(layouts[1].tp * 100 + layouts[1].cp * 10 + layouts[1].pp, 214);
+  for (const char* wrong : {"dp=2", "tp=0", "tp=2x", "tp=", "", "same,tp=2", "tp=2,"})
+    EXPECT_NE(error_of(least_ + "[recovery]\nlayouts = [\"" + wrong + "\"]\n").find("neither \"same\""), std::string::npos) << wrong;
 }
 
 TEST_F(JobFile, SwallowedScriptIsRefusedWithWhatWasMeant) {

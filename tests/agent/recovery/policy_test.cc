@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/recovery/describe.h"
 #include "agent/recovery/exits.h"
 #include "agent/recovery/nodes.h"
+#include "agent/recovery/pause.h"
 
 namespace mm::recovery {
 namespace {
@@ -116,11 +121,11 @@ const std::vector<Row>& table() {
        "hang"},
 
       {"saved, others still save", exits({exited(0, 75)}), Kind::proceed},
-      {"saved", exits({exited(0, 75), exited(1, 75), exited(2, 75), exited(3, 75)}), Kind::requeue, 75},
-      {"saved, known from srun alone", srun(75), Kind::requeue, 75},
+      {"saved", exits({exited(0, 75), exited(1, 75), exited(2, 75), exited(3, 75)}), Kind::requeue, 75, {}, "requeue"},
+      {"saved, known from srun alone", srun(75), Kind::requeue, 75, {}, "requeue"},
 
-      {"controller away", srun(1, SrunFailure::controller), Kind::wait_for_slurm},
-      {"no room for the step yet", srun(1, SrunFailure::not_now), Kind::wait_for_slurm},
+      {"controller away", srun(1, SrunFailure::controller), Kind::hold},
+      {"no room for the step yet", srun(1, SrunFailure::not_now), Kind::hold},
       {"refused", srun(1, SrunFailure::refused), Kind::give_up, 1, {}, "slurm"},
       {"not launched", unlaunched(), Kind::restart, 1, {"n2"}, "launch"},
       {"srun ended, exits are on their way", srun(1, SrunFailure::none, 0), Kind::settle},
@@ -134,7 +139,7 @@ const std::vector<Row>& table() {
       {"budget spent: a hang", hang(), Kind::give_up, 76, {}, "hang", 3},
 
       {"asked to end: a death is no fault", exits({killed(1, SIGTERM)}), Kind::proceed, 0, {}, "", 0, true},
-      {"asked to end: saved", exits({exited(0, 75), killed(1, SIGTERM)}, 0, 143), Kind::requeue, 75, {}, "", 0, true},
+      {"asked to end: saved", exits({exited(0, 75), killed(1, SIGTERM)}, 0, 143), Kind::requeue, 75, {}, "requeue", 0, true},
       {"asked to end: not saved", exits({killed(1, SIGTERM)}, 0, 143), Kind::finished, 143, {}, "", 0, true},
       {"asked to end: a bad node", incidents({nic("n2")}), Kind::proceed, 0, {}, "", 0, true},
   };
@@ -179,6 +184,125 @@ TEST(Policy, PropertiesOverAllPairsOfEvidence) {
         EXPECT_FALSE(fresh.reason.empty());
       }
     }
+}
+
+JobState job_of(int spares, std::vector<int> fits = {}, bool requeues = true) {
+  JobState job{{"n1", "n2", "n3", "n4"}, 4, false};
+  job.spares = spares;
+  job.fits = std::move(fits);
+  job.requeues = requeues;
+  return job;
+}
+
+TEST(Policy, WithoutASpareGoesOnSmallerWhereALayoutFits) {
+  const Evidence one = incidents({nic("n2")}), two = incidents({nic("n2"), nic("n3")});
+  EXPECT_EQ(decide(one, job_of(1, {2}), {3, 0}).kind, Kind::restart) << "a spare is better";
+  const Action smaller = decide(one, job_of(0, {3, 2}), {3, 0});
+  EXPECT_EQ(smaller.kind, Kind::smaller);
+  EXPECT_EQ(smaller.nodes, 3);
+  EXPECT_EQ(smaller.exclude, std::vector<std::string>{"n2"});
+  EXPECT_EQ(decide(two, job_of(0, {3, 2}), {3, 0}).nodes, 2);
+  EXPECT_EQ(decide(two, job_of(1, {3, 2}), {3, 0}).nodes, 3) << "one of the two has a spare";
+  EXPECT_EQ(decide(one, job_of(0), {3, 0}).kind, Kind::restart) << "the launch will look whether others come back";
+  EXPECT_EQ(decide(one, job_of(0, {3}), {3, 3}).kind, Kind::give_up) << "the budget holds here, too";
+}
+
+TEST(Policy, TooFewNodesForALaunch) {
+  const auto shortage = [](int good, bool hopeless, double waited) {
+    return Shortage{good, hopeless, "n2: slurmd is gone", {"n2"}, waited};
+  };
+  EXPECT_EQ(decide(shortage(3, false, 0), job_of(0, {3}), {3, 0}).kind, Kind::hold) << "they may come back";
+  EXPECT_EQ(decide(shortage(3, false, 61), job_of(0, {3}), {3, 0}).kind, Kind::smaller);
+  EXPECT_EQ(decide(shortage(3, true, 0), job_of(0, {3}), {3, 0}).nodes, 3) << "bad hardware is not waited for";
+  EXPECT_EQ(decide(shortage(2, true, 0), job_of(0, {3, 2, 1}), {3, 0}).nodes, 2);
+  const Action elsewhere = decide(shortage(2, true, 0), job_of(0, {3}), {3, 0});
+  EXPECT_EQ(elsewhere.kind, Kind::requeue);
+  EXPECT_EQ(elsewhere.exit_status, 75);
+  EXPECT_EQ(elsewhere.exclude, std::vector<std::string>{"n2"});
+  const Action off = decide(shortage(2, true, 0), job_of(0, {}, false), {3, 0});
+  EXPECT_EQ(off.kind, Kind::give_up) << "the job file says no";
+  EXPECT_EQ(off.exit_status, 75);
+  EXPECT_EQ(decide(shortage(2, true, 0), job_of(0), {3, 3}).kind, Kind::give_up) << "requeues without a step come to an end";
+}
+
+TEST(Policy, ARequeueThatBringsNoStepComesToAnEnd) {
+  const Evidence saved = exits({exited(0, 75), exited(1, 75), exited(2, 75), exited(3, 75)});
+  EXPECT_EQ(decide(saved, job_of(0), {3, 2}).kind, Kind::requeue);
+  const Action last = decide(saved, job_of(0), {3, 3});
+  EXPECT_EQ(last.kind, Kind::give_up);
+  EXPECT_NE(last.reason.find("max_restarts"), std::string::npos);
+}
+
+TEST(Policy, ASlowNodeIsLeftAtTheNextCheckpoint) {
+  Incident slow{"9", "node", "n2", "", "error", "restart", "rank 1 works 2 s a step", 1, "straggler", 40};
+  const Evidence e = incidents({slow});
+  JobState job = job_of(1);
+  job.checkpoint = 40;
+  const Action ask = decide(e, job, {3, 0});
+  EXPECT_EQ(ask.kind, Kind::checkpoint);
+  EXPECT_NE(ask.reason.find("n2 is slow"), std::string::npos);
+  job.asked_to_save = true;
+  EXPECT_EQ(decide(e, job, {3, 0}).kind, Kind::proceed) << "asked once";
+  job.checkpoint = 41;
+  job.asked_to_save = false;
+  const Action move = decide(e, job, {3, 0});
+  EXPECT_EQ(move.kind, Kind::restart);
+  EXPECT_EQ(move.exclude, std::vector<std::string>{"n2"});
+  EXPECT_EQ(move.cause, "straggler");
+  job.spares = 0;
+  EXPECT_EQ(decide(e, job, {3, 0}).kind, Kind::proceed) << "nowhere to go";
+}
+
+TEST(Policy, AForetoldFailureAsksForACheckpointAndLeavesTheNodeToTheNextLaunch) {
+  const Evidence e = incidents({{"9", "gpu", "n2", "", "warning", "checkpoint", "row remaps are rising", -1, "predict_rate", 40}});
+  JobState job = job_of(1);
+  job.checkpoint = 40;
+  EXPECT_EQ(decide(e, job, {3, 0}).kind, Kind::checkpoint);
+  job.checkpoint = 41;
+  EXPECT_EQ(decide(e, job, {3, 0}).kind, Kind::proceed);
+}
+
+// Same end, same step, no hardware evidence, no progress: the third time it is the program.
+TEST(Policy, WhatFailsAlikeThreeTimesIsTheUsersError) {
+  JobState job = job_of(1);
+  job.step = 7;
+  const auto after = [&](const RankExit& how, const History& before) { return decide(exits({how}), job, {10, static_cast<int>(before.size())}, before); };
+  const End segv{SIGSEGV, 7}, internal{70 << 8, 7};
+  EXPECT_EQ(after(killed(1, SIGSEGV), {}).kind, Kind::restart);
+  EXPECT_EQ(after(killed(1, SIGSEGV), {segv}).kind, Kind::restart);
+  const Action end = after(killed(1, SIGSEGV), {segv, segv});
+  EXPECT_EQ(end.kind, Kind::give_up);
+  EXPECT_EQ(end.cause, "user");
+  EXPECT_EQ(end.exit_status, 128 + SIGSEGV);
+  EXPECT_NE(end.reason.find("third time at the same step (after 7)"), std::string::npos) << end.reason;
+  EXPECT_EQ(after(killed(2, SIGSEGV), {segv, segv}).kind, Kind::give_up) << "whichever rank";
+  EXPECT_EQ(after(exited(1, 70), {internal, internal}).kind, Kind::give_up);
+  EXPECT_EQ(after(exited(1, 70), {segv, internal}).kind, Kind::restart) << "not alike";
+  EXPECT_EQ(after(killed(1, SIGSEGV), {{SIGSEGV, 6}, segv}).kind, Kind::restart) << "not at the same step";
+  EXPECT_EQ(after(killed(1, SIGKILL), {{SIGKILL, 7}, {SIGKILL, 7}}).kind, Kind::restart) << "only others send it";
+  EXPECT_EQ(after(exited(1, 76), {{76 << 8, 7}, {76 << 8, 7}}).kind, Kind::restart) << "a peer was lost";
+  Evidence hardware = incidents({nic("n2")}, {killed(1, SIGSEGV)});
+  EXPECT_EQ(decide(hardware, job, {10, 2}, {segv, segv}).kind, Kind::restart) << "hardware explains it";
+  EXPECT_FALSE(end_of(hardware, 7));
+  EXPECT_EQ(end_of(exits({killed(1, SIGSEGV)}), 7)->step, 7);
+  EXPECT_FALSE(end_of(hang(), 7));
+}
+
+TEST(Pause, GrowsWithFruitlessRestartsAndDiffersBetweenJobs) {
+  EXPECT_EQ(pause_before_restart(0, 1), 0);
+  EXPECT_EQ(pause_before_restart(1, 1), 0);
+  std::set<int> different;
+  for (uint64_t seed = 0; seed < 100; ++seed)
+    for (int n = 2; n < 40; ++n) {
+      const int whole = std::min(60'000, 1000 << std::min(n - 2, 6)), ms = pause_before_restart(n, seed);
+      EXPECT_GE(ms, whole / 2);
+      EXPECT_LE(ms, whole);
+      EXPECT_EQ(ms, pause_before_restart(n, seed));
+      if (n == 3) different.insert(ms);
+    }
+  EXPECT_GT(different.size(), 80U);
+  EXPECT_GT(decide(exits({killed(1, SIGKILL)}), job_of(1), {10, 5, 1}).wait_ms, 0);
+  EXPECT_EQ(decide(exits({killed(1, SIGKILL)}), job_of(1), {10, 1, 1}).wait_ms, 0);
 }
 
 TEST(Describe, Sentences) {

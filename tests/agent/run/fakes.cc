@@ -121,6 +121,7 @@ void Stage::handle(int fd) {
   const KeyValues request = parse_key_values(std::string_view(buffer, static_cast<size_t>(n)));
   KeyValues answer = {{"OK", "1"}};
   const std::string verb = get(request, "VERB");
+  if (verb != "probe") requests.push_back(request);
   if (verb == "watch") {
     watchers_.push_back(fd);
     watched = true;
@@ -138,6 +139,10 @@ void Stage::handle(int fd) {
   }
   const std::string text = format_key_values(answer);
   ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+int Stage::asked(const std::string& verb) const {
+  return static_cast<int>(std::count_if(requests.begin(), requests.end(), [&](const KeyValues& r) { return get(r, "VERB") == verb; }));
 }
 
 bool Stage::serve(const std::function<bool()>& done, double seconds) {

@@ -42,7 +42,8 @@ class Stage {
   std::string folder, socket;
   std::vector<std::string> bad;  // nodes that a probe calls bad
   bool answer_kill = true;
-  std::vector<KeyValues> kills;  // requests seen
+  std::vector<KeyValues> kills, requests;  // requests seen: those to kill, and all but probes
+  int asked(const std::string& verb) const;  // how often
   bool watched = false;
 
  private:

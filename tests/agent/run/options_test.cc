@@ -81,6 +81,28 @@ TEST(Options, AfterARequeue) {
       plan(job({{"SLURM_RESTART_COUNT", "1"}, {"SLURM_NTASKS", "8"}, {"MM_TRAIN_SPEC", "spares=1"}}), {}, 1).tasks_per_node, 2);
 }
 
+// On fewer nodes: the most that fit, and on so many the layout that comes first.
+TEST(Options, SmallerLayouts) {
+  const auto fits = [](const char* spec) {
+    std::string out;
+    for (const Plan::Fit& f : plan(job({{"MM_TRAIN_SPEC", spec}})).fits) out += std::to_string(f.nodes) + ":" + f.layout + " ";
+    return out;
+  };
+  EXPECT_EQ(fits("pp=2,spares=1"), "");
+  EXPECT_EQ(fits("pp=2,spares=1,layouts=same"), "2: ");
+  EXPECT_EQ(fits("tp=2,spares=1,layouts=tp=1"), "3:tp=1,cp=1,pp=1 2:tp=1,cp=1,pp=1 1:tp=1,cp=1,pp=1 ");
+}
+
+// A task of a job array is a job like any other, under its own number.
+TEST(Options, JobArrays) {
+  EXPECT_EQ(plan(job({{"SLURM_ARRAY_JOB_ID", "70"}, {"SLURM_ARRAY_TASK_ID", "3"}})).job_id, "77");
+}
+
+TEST(Options, RequeueAsTheJobFileSays) {
+  EXPECT_TRUE(plan(job()).may_requeue);
+  EXPECT_FALSE(plan(job({{"MM_TRAIN_SPEC", "requeue=off"}})).may_requeue);
+}
+
 TEST(Options, Refusals) {
   EXPECT_NE(refusal({}).find("not inside a Slurm job"), std::string::npos);
   EXPECT_NE(refusal(job({{"SLURM_HET_SIZE", "2"}})).find("heterogeneous"), std::string::npos);

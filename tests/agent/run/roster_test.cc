@@ -51,14 +51,16 @@ TEST(Roster, ANodeThatIsDownForAWhileIsWorthWaitingForButBadHardwareIsNot) {
   Roster roster({"a", "b", "c", "d"}, 3);
   const auto wait = roster.choose(all_but({"b", "c"}), 0);
   EXPECT_FALSE(wait.possible);
-  EXPECT_FALSE(wait.hopeless);
-  EXPECT_EQ(wait.missing, "c: slurmd is gone");
+  EXPECT_FALSE(wait.shortage.hopeless);
+  EXPECT_EQ(wait.shortage.missing, "c: slurmd is gone");
+  EXPECT_EQ(wait.shortage.good, 2);
+  EXPECT_EQ(wait.shortage.bad, (List{"b", "c"}));
   roster.leave_out("a", "a lost its link", 1);
   roster.leave_out("b", "b lost its link", 1);
   const auto never = roster.choose(all_but({}), 2);
   EXPECT_FALSE(never.possible);
-  EXPECT_TRUE(never.hopeless);
-  EXPECT_EQ(never.missing, "b lost its link");
+  EXPECT_TRUE(never.shortage.hopeless);
+  EXPECT_EQ(never.shortage.missing, "b lost its link");
   EXPECT_EQ(roster.slots(), (List{"a", "b", "c"}));
 }
 
@@ -72,13 +74,37 @@ TEST(Roster, AMendedNodeIsUsedInNeedOnly) {
   EXPECT_EQ(roster.slots(), (List{"d", "a", "c"}));
 }
 
+TEST(Roster, ANodeThatAProbeFoundBadAndThenGoodIsMended) {
+  Roster roster({"a", "b", "c"}, 2);
+  roster.leave_out("a", "a lost its link", 0);
+  ASSERT_TRUE(roster.choose(all_but({"a"}), 0).possible);
+  EXPECT_EQ(roster.slots(), (List{"c", "b"}));
+  roster.leave_out("b", "b lost its link", 1);
+  EXPECT_FALSE(roster.choose(all_but({"a", "b"}), 1).possible);
+  const auto choice = roster.choose(all_but({"b"}), 2);
+  ASSERT_TRUE(choice.possible && choice.mended);
+  EXPECT_EQ(roster.slots(), (List{"c", "a"}));
+  EXPECT_EQ(roster.keep({"b", "c"}), List{"a"}) << "Slurm has taken it out of the job";
+  EXPECT_FALSE(roster.choose(all_but({"b"}), 3).possible);
+}
+
+TEST(Roster, ShrinksToTheNodesThatAreLeft) {
+  Roster roster({"a", "b", "c", "d"}, 4);
+  roster.leave_out("b", "b lost its link", 0);
+  EXPECT_FALSE(roster.choose(all_but({"b"}), 0).possible);
+  roster.shrink(2);
+  ASSERT_TRUE(roster.choose(all_but({"b"}), 0).possible);
+  EXPECT_EQ(roster.slots(), (List{"a", "c"}));
+  EXPECT_EQ(roster.spares(), List{"d"});
+}
+
 TEST(Roster, WithoutAProbeAllCountAsGood) {
   Roster roster({"a", "b"}, 1);
   roster.leave_out("a", "x", 0);
   ASSERT_TRUE(roster.choose(std::nullopt, 0).possible);
   EXPECT_EQ(roster.slots(), List{"b"});
   roster.leave_out("b", "y", 0);
-  EXPECT_TRUE(roster.choose(std::nullopt, 100).hopeless);
+  EXPECT_TRUE(roster.choose(std::nullopt, 100).shortage.hopeless);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -266,6 +267,122 @@ TEST_F(RunLoop, SignalsAreForwardedAndNoRestartFollows) {
   EXPECT_EQ(stage.wait(), 75) << stage.messages();
   EXPECT_EQ(stage.lines_of("scancel"), std::vector<std::string>{"--signal=15 77.5"});
   EXPECT_FALSE(stage.launched(1));
+}
+
+KeyValues saved(int step_id, int checkpoint) {
+  KeyValues event = progress(step_id, 50);
+  event["CHECKPOINT"] = std::to_string(checkpoint);
+  return event;
+}
+
+TEST_F(RunLoop, ASlowNodeIsLeftAtTheCheckpointThatItAsksFor) {
+  stage.behave(0, train_for_ever);
+  stage.start(plan_of(stage, 2, 1));
+  ASSERT_TRUE(launched(0)) << stage.messages();
+  stage.emit(saved(5, 40));
+  KeyValues slow = incident("n2");
+  slow["CLASS"] = "node";
+  slow["CODE"] = "straggler";
+  slow["ACTION"] = "restart";
+  stage.emit(slow);
+  ASSERT_TRUE(stage.serve([&] { return stage.asked("save") == 1; })) << stage.messages();
+  EXPECT_TRUE(stage.kills.empty());
+  stage.emit(saved(5, 50));
+  EXPECT_EQ(stage.wait(), 0) << stage.messages();
+  EXPECT_EQ(stage.lines_of("hosts.1"), std::vector<std::string>{"n1 n3 "});
+  EXPECT_HAS(stage.messages(), "n2 is slow (carrier lost); the ranks are asked to save");
+  EXPECT_EQ(stage.asked("save"), 1);
+}
+
+TEST_F(RunLoop, WithoutASpareGoesOnSmallerInTheLayoutOfTheJobFile) {
+  stage.behave(0, train_for_ever);
+  stage.bad = {};
+  Plan plan = plan_of(stage, 3, 0);
+  plan.fits = {{2, "tp=2,cp=1,pp=1"}, {1, ""}};
+  plan.hang_timeout = "9";
+  plan.command = {"/usr/bin/mm-trainer", "job.toml"};
+  stage.start(plan);
+  ASSERT_TRUE(launched(0)) << stage.messages();
+  stage.bad = {"n2"};
+  stage.emit(incident("n2"));
+  EXPECT_EQ(stage.wait(), 0) << stage.messages();
+  EXPECT_EQ(stage.lines_of("hosts.1"), std::vector<std::string>{"n1 n3 "});
+  EXPECT_HAS(stage.argv(1), "--nodes=2 --ntasks=2");
+  EXPECT_HAS(stage.argv(1), "--mm-train=tp=2,cp=1,pp=1,hang_timeout=9");
+  EXPECT_HAS(stage.argv(1), "job.toml --set parallel.tp=2 --set parallel.cp=1 --set parallel.pp=1");
+  EXPECT_HAS(stage.messages(), "going on with 2 nodes in place of 3: tp=2,cp=1,pp=1");
+}
+
+TEST_F(RunLoop, TooFewNodesAreLeftAndTheJobIsRequeuedWithoutTheBadOnes) {
+  stage.behave(0, train_for_ever);
+  stage.start(plan_of(stage, 2, 0));
+  ASSERT_TRUE(launched(0)) << stage.messages();
+  stage.bad = {"n2"};
+  stage.emit(incident("n2"));
+  EXPECT_EQ(stage.wait(), 75) << stage.messages();
+  ASSERT_EQ(stage.asked("requeue"), 1);
+  EXPECT_EQ(get(stage.requests.back(), "EXCLUDE"), "n2");
+  EXPECT_HAS(stage.messages(), "the agents requeue the job without n2");
+}
+
+TEST_F(RunLoop, RanksThatHaveSavedAreRequeued) {
+  stage.behave(0, "exit 75");
+  stage.start(plan_of(stage, 2, 0));
+  EXPECT_EQ(stage.wait(), 75) << stage.messages();
+  EXPECT_EQ(stage.asked("requeue"), 1);
+  const auto lines = stage.lines_of("run/incidents.jsonl");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(nlohmann::json::parse(lines[0])["event"], "requeue");
+}
+
+TEST_F(RunLoop, RanksThatHaveSavedAreNotRequeuedWhereTheJobFileSaysNo) {
+  stage.behave(0, "exit 75");
+  Plan plan = plan_of(stage, 2, 0);
+  plan.may_requeue = false;
+  stage.start(plan);
+  EXPECT_EQ(stage.wait(), 75) << stage.messages();
+  EXPECT_EQ(stage.asked("requeue"), 0);
+}
+
+// Each of the runs before saved without a step: the budget is used up.
+TEST_F(RunLoop, RequeuesWithoutAStepComeToAnEnd) {
+  std::filesystem::create_directories(stage.folder + "/run");
+  std::ofstream(stage.folder + "/run/incidents.jsonl") << "{\"event\":\"restart\",\"step_after\":3}\n{\"event\":\"requeue\"}\n{\"event\":\"requeue\"}\n";
+  Plan plan = plan_of(stage, 2, 0);
+  plan.requeues = 2;
+  plan.max_restarts = 2;
+  stage.behave(0, "exit 75");
+  stage.start(plan);
+  EXPECT_EQ(stage.wait(), 75) << stage.messages();
+  EXPECT_EQ(stage.asked("requeue"), 0);
+  EXPECT_HAS(stage.messages(), "giving up: the ranks have saved, and ask for a requeue; 2 restarts without a training step");
+}
+
+TEST_F(RunLoop, TheLineOfARecoverySaysWhereTheTimeWent) {
+  stage.behave(0, train_for_ever);
+  stage.behave(1, "until [ -e \"$STAGE/go\" ]; do sleep 0.01; done; exit 0");
+  stage.start(plan_of(stage, 2, 1));
+  ASSERT_TRUE(launched(0)) << stage.messages();
+  stage.emit(progress(5, 10));
+  stage.emit(incident("n2"));
+  ASSERT_TRUE(stage.serve([&] { return stage.launched(1); })) << stage.messages();
+  KeyValues loading = resumed(6, 0);
+  loading["PHASE"] = "load";
+  stage.emit(loading);
+  stage.emit(resumed(6, 9));
+  stage.emit(progress(6, 11));
+  ASSERT_TRUE(stage.serve([&] { return stage.messages().find("training again") != std::string::npos; })) << stage.messages();
+  std::ofstream(stage.folder + "/go") << 1;
+  EXPECT_EQ(stage.wait(), 0) << stage.messages();
+  const auto line = nlohmann::ordered_json::parse(stage.lines_of("run/incidents.jsonl").at(0));
+  double sum = 0;
+  std::string names;
+  for (const auto& [name, seconds] : line["parts"].items()) {
+    sum += seconds.get<double>();
+    names += name + " ";
+  }
+  EXPECT_EQ(names, "detect decide stop start load step ");
+  EXPECT_NEAR(sum, line["lost_seconds"].get<double>(), 0.01);
 }
 
 TEST_F(RunLoop, JsonLines) {
