@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "trainer/data/index/index_shard.h"
 #include "trainer/data/index/version.h"
+#include "trainer/data/read/shard_reader.h"
 #include "trainer/data/shard_files.h"
 #include "trainer/data/text/utf8.h"
 
@@ -134,7 +135,7 @@ struct Dataset::Indexes {
   std::unordered_map<uint64_t, std::string> names;  // of parts
 };
 
-Dataset::Dataset() : first_{0}, indexes_(std::make_unique<Indexes>()), files_(std::make_unique<ShardFiles>()) {}
+Dataset::Dataset() : first_{0}, indexes_(std::make_unique<Indexes>()) {}
 
 Dataset Dataset::open_one(const std::string& path) {
   Dataset dataset;
@@ -146,6 +147,7 @@ Dataset Dataset::open_one(const std::string& path) {
   Indexes::OfShard& of_shard = dataset.indexes_->shards.emplace_back();
   of_shard.structure = index.structure();
   dataset.indexes_->keep(of_shard, std::move(index));
+  dataset.source_ = std::make_shared<ShardReader>(dataset.shards_);
   return dataset;
 }
 
@@ -156,6 +158,7 @@ Dataset::Dataset(const DatasetOptions& options) : Dataset() {
   if (options.mix.empty()) add_source(paths_of(options.shards), 1, options);
   for (const auto& [pattern, weight] : options.mix) add_source(paths_of({pattern}), weight, options);
   indexes_->versions.clear();
+  source_ = std::make_shared<ShardReader>(shards_);
 }
 
 Dataset::~Dataset() = default;
@@ -231,12 +234,9 @@ bool Dataset::indexed(uint32_t shard) const {
 }
 
 std::string Dataset::read(int64_t sample, const Part& part) const {
-  const uint32_t id = shard_id_of(sample);
-  const Shard& shard = shards_[id];
-  const std::shared_ptr<const UniqueFd> file = files_->get(id, shard);
   std::string content(static_cast<size_t>(part.size), '\0');
-  if (read_shard(shard, file->get(), part.offset, content.data(), content.size()) < content.size())
-    throw data_error(fmt::format("data: {}: offset {}: cut short since it was opened", shard.path, part.offset));
+  const Request request{shard_id_of(sample), part.offset, content};
+  source_->read({&request, 1});
   return content;
 }
 

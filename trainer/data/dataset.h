@@ -24,7 +24,7 @@
 
 namespace mm::data {
 
-class ShardFiles;
+class ByteSource;
 
 struct Shard {
   std::string path;
@@ -64,6 +64,9 @@ class Dataset {
   // The content of a part. Any thread. A read error is an Error that may be retried elsewhere (70), a changed shard a data
   // Error.
   std::string read(int64_t sample, const Part& part) const;
+  // Where read() gets bytes from: the shards' files, until something is put before them. Not while others read.
+  const std::shared_ptr<ByteSource>& source() const { return source_; }
+  void set_source(std::shared_ptr<ByteSource> source) { source_ = std::move(source); }
   // The hash of block `block` (block_bytes each) of a shard's file; none where the shard has no index.
   std::optional<Hash128> block_hash(uint32_t shard, int64_t block) const;
   bool indexed(uint32_t shard) const;
@@ -81,7 +84,7 @@ class Dataset {
   std::vector<int64_t> first_;  // sample of each shard, and the number of all
   std::vector<Source> sources_;
   std::unique_ptr<Indexes> indexes_;
-  std::unique_ptr<ShardFiles> files_;
+  std::shared_ptr<ByteSource> source_;
 };
 
 // The shards that patterns name, sorted and without duplicates. Throws a data Error for a pattern that matches nothing.

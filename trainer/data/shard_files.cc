@@ -55,4 +55,12 @@ std::shared_ptr<const UniqueFd> ShardFiles::get(uint32_t id, const Shard& shard)
   return file;
 }
 
+void ShardFiles::forget(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(id);
+  if (found == open_.end()) return;
+  recent_.erase(found->second.used);
+  open_.erase(found);
+}
+
 }  // namespace mm::data

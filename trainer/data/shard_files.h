@@ -24,6 +24,8 @@ class ShardFiles {
   explicit ShardFiles(size_t most_open = 64) : most_open_(most_open) {}
   // The shard's file, opened where it is not, refused where it is no longer the one that `shard` describes.
   std::shared_ptr<const UniqueFd> get(uint32_t id, const Shard& shard);
+  // It is opened anew when it is asked for next.
+  void forget(uint32_t id);
 
  private:
   struct Open {

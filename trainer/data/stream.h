@@ -15,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/cache/block_cache.h"
 #include "trainer/data/order/shuffle.h"
 #include "trainer/data/sample.h"
+#include "trainer/data/stream_pipeline.h"
 
 namespace mm::data {
 
@@ -31,12 +33,17 @@ struct StreamOptions {
   int rank = 0, ranks = 1;
   int threads = 0;  // decoding threads; 0: one or two, by the CPUs that the process may use
   SequenceRule rule;
+  int node_ranks = 1;  // of `ranks`, how many share this node, its memory and its cache; they follow each other
+  int64_t budget = 0;  // bytes of what is ahead; 0: by what memory is available
+  CacheOptions cache;
 };
 
 struct StreamCounters {
   int64_t rejected = 0;      // distinct samples that could not be used so far, on this rank
   int64_t invalid_utf8 = 0;  // captions repaired
   double wait_seconds = 0;   // time that next() has waited
+  StageCounters stages;
+  CacheCounters cache;
 };
 
 class Stream {
