@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "common/error.h"
 #include "common/files.h"
@@ -34,6 +35,15 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"data.threads", &job.data.threads, 0, 1024},
       {"data.max_length", &job.data.max_length, 1, 1 << 24},
       {"data.pack", &job.data.pack},
+      {"data.background", &job.data.background, -0.0, 255},
+      {"data.jpeg", &job.data.jpeg, 0, 0, {"exact", "fast"}},
+      {"data.augment.crop", &job.data.augment.crop, 1e-6, 1},
+      {"data.augment.ratio", &job.data.augment.ratio, 1e-3, 1e3},
+      {"data.augment.flip", &job.data.augment.flip, -0.0, 1},
+      {"data.augment.brightness", &job.data.augment.brightness, -0.0, 10},
+      {"data.augment.contrast", &job.data.augment.contrast, -0.0, 10},
+      {"data.augment.saturation", &job.data.augment.saturation, -0.0, 10},
+      {"data.augment.hue", &job.data.augment.hue, -0.0, 0.5},
       {"data.mix", planned},
       {"data.cache", planned},
       {"parallel.tp", &job.parallel.tp, 1, 65536},
@@ -84,6 +94,17 @@ void check_tokenizer(const Job& job) {
                                   "model (*.model)", job.file, name));
 }
 
+void check_pictures(const Job& job) {
+  const auto& data = job.data;
+  const auto refuse = [&](const char* what) { throw usage_error(fmt::format("{}: data.{}", job.file, what)); };
+  if (data.background.size() != 3) refuse("background must be three numbers: red, green, blue");
+  for (const double v : data.background)
+    if (v != std::floor(v)) refuse("background must be whole numbers");
+  const auto range = [](const std::vector<double>& v) { return v.size() == 2 && v[0] <= v[1]; };
+  if (!data.augment.crop.empty() && !range(data.augment.crop)) refuse("augment.crop must be the least and the most of the area");
+  if (!range(data.augment.ratio)) refuse("augment.ratio must be the least and the most of width / height");
+}
+
 void check_tiers(const Job& job) {
   if (has_tier(job, "peer") && !has_tier(job, "node"))
     throw usage_error(job.file + ": checkpoint.tiers: \"peer\" needs \"node\", whose copies it sends");
@@ -96,6 +117,7 @@ void check(Job& job) {
   if (!job.data.pack) throw usage_error(job.file + ": data.pack = false: samples are always packed, and nothing is ever padded");
   save_every(job);
   check_tokenizer(job);
+  check_pictures(job);
   check_tiers(job);
   hang_timeout_seconds(job);
   smaller_layouts(job);

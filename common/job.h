@@ -34,6 +34,12 @@ struct Job {
     int64_t global_batch = 64;
     int threads = 0;         // 0: decided by the loader
     int64_t max_length = 0;  // counts image positions; 0: the model's limit
+    std::vector<double> background = {255, 255, 255};  // red, green, blue, under transparent parts
+    std::string jpeg = "exact";                        // exact | fast
+    struct {                                           // random changes of pictures, see mm-train.toml(5)
+      std::vector<double> crop, ratio = {3. / 4, 4. / 3};
+      double flip = 0, brightness = 0, contrast = 0, saturation = 0, hue = 0;
+    } augment;
   } data;
   struct {
     int tp = 1, pp = 1, cp = 1, zero = 1;

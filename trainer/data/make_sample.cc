@@ -8,7 +8,9 @@
 #include <cstdlib>
 
 #include "common/error.h"
-#include "trainer/data/image/image.h"
+#include "trainer/data/audio/sound.h"
+#include "trainer/data/image/augment.h"
+#include "trainer/data/image/resized.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {
@@ -31,10 +33,11 @@ int64_t image_number(std::string_view name) {
 }  // namespace
 
 std::string read_part(const Dataset& dataset, int64_t sample, const Part& part) {
-  const int64_t most = is_image_part(dataset.part_name(part)) ? largest_image_file : largest_text;
+  const std::string& name = dataset.part_name(part);
+  const int64_t most = is_image_part(name) || is_sound_name(name) ? largest_image_file : largest_text;
   if (part.size > most)
     throw Unusable(
-        fmt::format("{}: {} bytes are more than the limit of {}", printable(dataset.part_name(part)), part.size, most));
+        fmt::format("{}: {} bytes are more than the limit of {}", printable(name), part.size, most));
   return dataset.read(sample, part);
 }
 
@@ -62,7 +65,7 @@ SampleParts sample_parts(const Dataset& dataset, int64_t sample) {
   return parts;
 }
 
-MadeSample make_sample(const Dataset& dataset, int64_t id, const SequenceRule& rule) {
+MadeSample make_sample(const Dataset& dataset, int64_t id, const SequenceRule& rule, const std::optional<SampleTurn>& turn) {
   const SampleParts parts = sample_parts(dataset, id);
   const int images = static_cast<int>(parts.images.size());
   if (parts.text == nullptr && parts.json == nullptr) throw Unusable("no caption: neither txt nor json");
@@ -80,7 +83,9 @@ MadeSample make_sample(const Dataset& dataset, int64_t id, const SequenceRule& r
   for (const Part& part : parts.images) {
     const std::string bytes = read_part(dataset, id, part);
     try {
-      made.sample.images.push_back(resize_image(decode_image(bytes), rule.image_size, rule.image_size));
+      const int picture = static_cast<int>(made.sample.images.size());
+      const AugmentKey key = turn ? AugmentKey{turn->seed, turn->position, picture} : AugmentKey{};
+      made.sample.images.push_back(decode_resized(bytes, rule.image_size, rule.image_size, rule, turn ? &key : nullptr));
     } catch (const Error& error) {
       throw Unusable(dataset.part_name(part) + ": " + printable(error.what()));
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +32,12 @@ struct MadeSample {
   Sample sample;
   bool repaired_text = false;
 };
-// Throws Unusable with the reason, or the Error of a failed read.
-MadeSample make_sample(const Dataset& dataset, int64_t sample, const SequenceRule& rule);
+// Where the rule has random changes, they are those of this seed and position in the stream.
+struct SampleTurn {
+  int64_t seed = 0, position = 0;
+};
+// Without a turn nothing is random. Throws Unusable with the reason, or the Error of a failed read.
+MadeSample make_sample(const Dataset& dataset, int64_t sample, const SequenceRule& rule, const std::optional<SampleTurn>& turn = {});
 // What a made sample will take in memory, from the index alone.
 int64_t estimated_bytes(const Dataset& dataset, int64_t sample, const SequenceRule& rule);
 

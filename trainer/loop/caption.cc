@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/files.h"
 #include "common/log.h"
-#include "trainer/data/image/image.h"
+#include "trainer/data/image/resized.h"
 #include "trainer/data/text/sequence.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/loop/setup.h"
@@ -29,12 +29,12 @@ int32_t choose(const data::Tokenizer& tokenizer, const std::vector<T>& logits) {
 }
 
 template <class T>
-std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const data::Image& picture, int64_t max_tokens) {
+std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const std::string& picture, int64_t max_tokens) {
   const data::Tokenizer& tokenizer = data::tokenizer_of(rule);
   data::Sample sample;
   if (const auto begin = tokenizer.ends().begin) sample.ids.push_back(*begin);
   sample.ids.insert(sample.ids.end(), static_cast<size_t>(rule.positions_per_image), rule.image_token);
-  sample.images.push_back(data::resize_image(picture, rule.image_size, rule.image_size));
+  sample.images.push_back(data::decode_resized(picture, rule.image_size, rule.image_size, rule, nullptr));
   std::vector<int32_t> said;
   while (static_cast<int64_t>(said.size()) < max_tokens &&
          (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
@@ -58,8 +58,7 @@ std::string json_line(const SampleOptions& options, const TrainedModel& model, c
 
 int sample(const SampleOptions& options) {
   const TrainedModel model = load_trained(options.run);
-  data::SequenceRule rule = model.config.sequence_rule(0);
-  rule.tokenizer = trained_tokenizer(model);
+  const data::SequenceRule rule = trained_rule(model, 0);
   data::check_rule(rule);
   tensor::ThreadPool pool(compute_threads(options.threads));
   int status = exit_status::ok;
@@ -68,7 +67,7 @@ int sample(const SampleOptions& options) {
         model::Vlm<T> vlm(model.config, *params, pool);
         for (const std::string& image : options.images) {
           try {
-            const std::string text = caption(vlm, rule, data::decode_image(read_file(image)), options.max_tokens);
+            const std::string text = caption(vlm, rule, read_file(image), options.max_tokens);
             std::fputs(
                 options.json ? json_line(options, model, image, text).c_str() : fmt::format("{}: {}\n", image, text).c_str(),
                 stdout);

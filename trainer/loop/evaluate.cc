@@ -45,8 +45,7 @@ data::StreamOptions options_of(const TrainedModel& model, const EvalOptions& opt
   if (out.shards.empty())
     throw usage_error(options.run + ": its checkpoint does not say which data it was trained on: give --shards");
   out.shuffle = false;
-  out.rule = model.config.sequence_rule(data.is_object() ? data.value("max_length", int64_t{0}) : 0);
-  out.rule.tokenizer = trained_tokenizer(model);
+  out.rule = trained_rule(model, data.is_object() ? data.value("max_length", int64_t{0}) : 0);
   return out;
 }
 

@@ -26,6 +26,16 @@ std::string canonical(const std::string& text) {
 }
 
 // The last bits of sums may differ from one type to another.
+// How pictures are read and changed; empty: as by default.
+std::string picture_text(const Job& job) {
+  const auto text = [](const auto& data) {
+    const auto& a = data.augment;
+    return Json({data.background, data.jpeg, a.crop, a.ratio, {a.flip, a.brightness, a.contrast, a.saturation, a.hue}}).dump();
+  };
+  const std::string now = text(job.data);
+  return now == text(Job().data) ? "" : now;
+}
+
 std::string cpu_type() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -47,7 +57,8 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
       {"data", Json({{"shards", job.data.shards},
                      {"shuffle", job.data.shuffle},
                      {"global_batch", job.data.global_batch},
-                     {"max_length", job.data.max_length}})
+                     {"max_length", job.data.max_length},
+                     {"pictures", picture_text(job)}})
                    .dump()},
       {"tokenizer", Json(job.data.tokenizer).dump()},
       {"model_path", Json(job.model.path).dump()},
@@ -102,6 +113,8 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
     const std::string was = before.is_object() && before.contains(key) ? before[key].dump() : "absent";
     if (was != after[key].dump()) changed(fmt::format("data.{}", key), was, after[key].dump());
   }
+  if (before.is_object() && before.value("pictures", "") != after["pictures"])
+    changed("the reading of pictures", before.value("pictures", ""), after["pictures"].get<std::string>());
   for (const char* name : {"seed", "tokenizer", "stream"})
     if (fact(facts, name) != now.at(name))
       changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));

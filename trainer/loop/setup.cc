@@ -54,6 +54,11 @@ data::StreamOptions stream_options(const Setup& setup) {
   options.threads = setup.job.data.threads;
   options.rule = setup.pairs ? setup.pairs->sequence_rule(setup.job.data.max_length)
                              : setup.config.sequence_rule(setup.job.data.max_length);
+  const auto& pictures = setup.job.data;
+  for (size_t k = 0; k < 3; ++k) options.rule.background[k] = static_cast<uint8_t>(pictures.background[k]);
+  options.rule.fast_jpeg = pictures.jpeg == "fast";
+  const auto& augment = pictures.augment;
+  options.rule.augment = {augment.crop, augment.ratio, augment.flip, augment.brightness, augment.contrast, augment.saturation, augment.hue};
   options.rule.tokenizer = data::open_tokenizer(setup.job.data.tokenizer, setup.job.model.path);
   return options;
 }

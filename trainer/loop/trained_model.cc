@@ -51,13 +51,22 @@ TrainedModel load_trained(const std::string& run) {
   return model;
 }
 
-std::shared_ptr<const data::Tokenizer> trained_tokenizer(const TrainedModel& model) {
-  const auto fact = [&](const char* name, const std::string& otherwise) {
+data::SequenceRule trained_rule(const TrainedModel& model, int64_t max_length) {
+  using Json = nlohmann::json;
+  const auto fact = [&](const char* name) {
     const auto found = model.facts.find(name);
-    const auto json = found == model.facts.end() ? nlohmann::json() : nlohmann::json::parse(found->second, nullptr, false);
-    return json.is_string() ? json.get<std::string>() : otherwise;
+    return found == model.facts.end() ? Json() : Json::parse(found->second, nullptr, false);
   };
-  return data::open_tokenizer(fact("tokenizer", "bytes"), fact("model_path", ""));
+  const auto text = [](const Json& json, const char* otherwise) { return json.is_string() ? json.get<std::string>() : otherwise; };
+  data::SequenceRule rule = model.config.sequence_rule(max_length);
+  rule.tokenizer = data::open_tokenizer(text(fact("tokenizer"), "bytes"), text(fact("model_path"), ""));
+  const Json data = fact("data");
+  if (const std::string pictures = data.is_object() ? data.value("pictures", "") : ""; !pictures.empty()) {
+    const Json list = Json::parse(pictures);  // as picture_text in resume.cc writes it
+    for (size_t k = 0; k < 3; ++k) rule.background[k] = static_cast<uint8_t>(list.at(0).at(k).get<double>());
+    rule.fast_jpeg = list.at(1) == "fast";
+  }
+  return rule;
 }
 
 }  // namespace mm::loop

@@ -22,7 +22,7 @@ struct TrainedModel {
 // Throws a usage Error where RUN holds no checkpoint, or one whose model is not that of RUN/config.json; a data Error where
 // none loads.
 TrainedModel load_trained(const std::string& run);
-// The tokenizer that it was trained with, by the names in its checkpoint.
-std::shared_ptr<const data::Tokenizer> trained_tokenizer(const TrainedModel& model);
+// How its samples were made, by what its checkpoint says of tokenizer and pictures; nothing random.
+data::SequenceRule trained_rule(const TrainedModel& model, int64_t max_length);
 
 }  // namespace mm::loop

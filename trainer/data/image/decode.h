@@ -45,11 +45,7 @@ Image apply_orientation(Image image, int orientation);
 
 // Throws unless 1 <= width, height and width * height <= limits.pixels.
 void check_size(int64_t width, int64_t height, const DecodeLimits& limits);
-// One 8-bit value with 8-bit alpha on white, rounded.
-inline uint8_t on_white(uint32_t value, uint32_t alpha) {
-  return static_cast<uint8_t>((value * alpha + 255 * (255 - alpha) + 127) / 255);
-}
-// Pixels of four bytes on white, as three bytes each.
-void rgba_on_white(const uint8_t* rgba, size_t pixels, uint8_t* rgb);
+// Pixels of four bytes, the fourth 8-bit alpha, on the background, rounded, as three bytes each.
+void lay_on(const Colour& background, const uint8_t* rgba, size_t pixels, uint8_t* rgb);
 
 }  // namespace mm::data

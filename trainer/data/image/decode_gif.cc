@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first frame of a GIF on its canvas; what it leaves open, or marks transparent, is white. Rows are decoded one by one and
+// The first frame of a GIF on its canvas; what it leaves open, or marks transparent, shows the background. Rows are decoded one by one and
 // kept only when they came, and the canvas is made last, so that a few bytes cannot ask for much memory.
 #include <algorithm>
 #include <array>
@@ -84,7 +84,8 @@ Decoded decode_gif(std::string_view bytes, const DecodeLimits& limits) {
   Image& image = decoded.image;
   image.width = width;
   image.height = height;
-  image.rgb.assign(static_cast<size_t>(width) * static_cast<size_t>(height) * 3, 255);
+  image.rgb.resize(static_cast<size_t>(width) * static_cast<size_t>(height) * 3);
+  for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = limits.background[i % 3];
   constexpr std::array<std::pair<int, int>, 4> passes{{{0, 8}, {4, 8}, {2, 4}, {1, 2}}};  // first row and step of each pass
   const GifPixelType* from = pixels.data();
   const auto draw = [&](int y) {

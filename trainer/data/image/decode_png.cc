@@ -96,11 +96,12 @@ int orientation_of(const Reader& png) {
 // Means over boxes of reduce x reduce pixels, the last ones over what there is.
 class BoxMeans {
  public:
-  BoxMeans(size_t width, size_t channels, size_t reduce, uint8_t* to)
+  BoxMeans(size_t width, size_t channels, size_t reduce, const Colour& background, uint8_t* to)
       : width_(width),
         channels_(channels),
         reduce_(reduce),
         boxes_((width + reduce - 1) / reduce),
+        background_(background),
         sums_(boxes_ * 3),
         to_(to) {}
 
@@ -112,8 +113,9 @@ class BoxMeans {
         for (; x < end; ++x, row += 3) r += row[0], g += row[1], b += row[2];
       } else {
         for (; x < end; ++x, row += 4) {
-          const uint32_t alpha = row[3], white = 255 * (255 - alpha);
-          r += row[0] * alpha + white, g += row[1] * alpha + white, b += row[2] * alpha + white;
+          const uint32_t alpha = row[3], rest = 255 - alpha;
+          r += row[0] * alpha + background_[0] * rest, g += row[1] * alpha + background_[1] * rest;
+          b += row[2] * alpha + background_[2] * rest;
         }
       }
       uint32_t* const sum = &sums_[box * 3];
@@ -135,6 +137,7 @@ class BoxMeans {
 
  private:
   size_t width_, channels_, reduce_, boxes_, rows_ = 0;
+  Colour background_;
   std::vector<uint32_t> sums_;  // at most 255 * 255 * 256 * 256, which fits
   uint8_t* to_;
 };
@@ -183,7 +186,7 @@ Decoded decode_png(std::string_view bytes, const DecodeLimits& limits, int reduc
     for (size_t y = 0; y < height; ++y) rows[y] = whole.data() + y * row_bytes;
     reader.guarded([&] { png_read_image(png, rows.data()); });
     if (channels == 4)
-      rgba_on_white(whole.data(), width * height, pixels);
+      lay_on(limits.background, whole.data(), width * height, pixels);
     else
       image.rgb = std::move(whole);
     return decoded;
@@ -191,8 +194,9 @@ Decoded decode_png(std::string_view bytes, const DecodeLimits& limits, int reduc
 
   std::vector<uint8_t> line(row_bytes);
   uint8_t* const row = line.data();
+  const Colour& background = limits.background;
   if (step > 1) {
-    BoxMeans means(width, channels, step, pixels);
+    BoxMeans means(width, channels, step, limits.background, pixels);
     reader.guarded([&] {
       for (size_t y = 0; y < height; ++y) {
         png_read_row(png, row, nullptr);
@@ -206,7 +210,7 @@ Decoded decode_png(std::string_view bytes, const DecodeLimits& limits, int reduc
     for (size_t y = 0; y < height; ++y) {
       uint8_t* const to = pixels + y * stride;
       png_read_row(png, channels == 3 ? to : row, nullptr);
-      if (channels == 4) rgba_on_white(row, width, to);
+      if (channels == 4) lay_on(background, row, width, to);
     }
   });
   return decoded;

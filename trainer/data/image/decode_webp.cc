@@ -69,7 +69,7 @@ Decoded decode_webp(std::string_view bytes, const DecodeLimits& limits) {
     if (!animation || !WebPAnimDecoderGetNext(animation.get(), &canvas, &timestamp))
       throw data_error("WebP: first frame does not decode");
     image.rgb.resize(pixels * 3);
-    rgba_on_white(canvas, pixels, image.rgb.data());
+    lay_on(limits.background, canvas, pixels, image.rgb.data());
     return decoded;
   }
 
@@ -91,7 +91,7 @@ Decoded decode_webp(std::string_view bytes, const DecodeLimits& limits) {
   if (status != VP8_STATUS_OK) throw data_error(reason_of(status));
   if (alpha) {
     image.rgb.resize(pixels * 3);
-    rgba_on_white(out.data(), pixels, image.rgb.data());
+    lay_on(limits.background, out.data(), pixels, image.rgb.data());
   } else {
     image.rgb = std::move(out);
   }

@@ -25,9 +25,11 @@ void check_size(int64_t width, int64_t height, const DecodeLimits& limits) {
     throw data_error(fmt::format("{} x {} pixels are more than the limit of {}", width, height, limits.pixels));
 }
 
-void rgba_on_white(const uint8_t* rgba, size_t pixels, uint8_t* rgb) {
-  for (size_t i = 0; i < pixels; ++i, rgba += 4, rgb += 3)
-    for (int k = 0; k < 3; ++k) rgb[k] = on_white(rgba[k], rgba[3]);
+void lay_on(const Colour& background, const uint8_t* rgba, size_t pixels, uint8_t* rgb) {
+  for (size_t i = 0; i < pixels; ++i, rgba += 4, rgb += 3) {
+    const uint32_t alpha = rgba[3];
+    for (size_t k = 0; k < 3; ++k) rgb[k] = static_cast<uint8_t>((rgba[k] * alpha + background[k] * (255 - alpha) + 127) / 255);
+  }
 }
 
 namespace {
@@ -62,7 +64,7 @@ Image decode_within(std::string_view bytes, int side, const DecodeLimits& limits
   const PngSize png = side > 0 ? streamable_png_size(bytes) : PngSize{};
   const int64_t reduce = side > 0 ? std::max(png.width, png.height) / (int64_t{3} * side) : 0;
   if (reduce > 1) {
-    decoded = decode_png(bytes, {streamed_pixels}, static_cast<int>(reduce));
+    decoded = decode_png(bytes, {streamed_pixels, limits.background}, static_cast<int>(reduce));
     width = png.width, height = png.height;
   } else {
     decoded = decode(bytes, limits);

@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "trainer/data/audio/log_mel.h"
 #include "trainer/data/image/image.h"
 #include "trainer/data/make_sample.h"
 #include "trainer/data/text/utf8.h"
@@ -24,21 +25,41 @@ void add_picture(Inspection& inspection, const std::string& bytes) {
     inspection.mean_rgb[k] = static_cast<double>(sums[k]) / static_cast<double>(image.rgb.size() / 3);
 }
 
+void add_sound(Inspection& inspection, const std::string& bytes) {
+  const Sound sound = decode_sound(bytes);
+  const LogMel mel = log_mel(sound);
+  if (inspection.sounds++ > 0) return;
+  inspection.rate = sound.rate;
+  inspection.channels = sound.channels;
+  inspection.seconds = static_cast<double>(sound.moments()) / sound.rate;
+  inspection.mel_frames = mel.frames;
+}
+
+// The transcript of a sound, where there is one.
+void inspect_sound_text(const Dataset& dataset, int64_t sample, const SampleParts& parts, Inspection& inspection) {
+  if (parts.text == nullptr) return;
+  inspection.caption_bytes = parts.text->size;
+  repair_utf8(read_part(dataset, sample, *parts.text), inspection.repaired_text);
+}
+
 void inspect_parts(const Dataset& dataset, int64_t sample, Inspection& inspection) {
   const SampleParts parts = sample_parts(dataset, sample);
-  if (parts.images.empty() && parts.text == nullptr && parts.json == nullptr) {
-    inspection.unrelated = true;
-    return;
-  }
-  std::string bytes;
-  for (const Part& part : parts.images) {
+  const auto decode = [&](const Part& part, const auto& add) {
     try {
-      add_picture(inspection, read_part(dataset, sample, part));
+      add(inspection, read_part(dataset, sample, part));
     } catch (const Error& error) {
       if (error.status != exit_status::data) throw;
       throw Unusable(dataset.part_name(part) + ": " + error.what());
     }
+  };
+  for (const Part& part : dataset.parts(sample))
+    if (is_sound_name(dataset.part_name(part))) decode(part, add_sound);
+  if (inspection.sounds > 0 && parts.images.empty()) return inspect_sound_text(dataset, sample, parts, inspection);
+  if (parts.images.empty() && parts.text == nullptr && parts.json == nullptr) {
+    inspection.unrelated = true;
+    return;
   }
+  for (const Part& part : parts.images) decode(part, add_picture);
   const int images = static_cast<int>(parts.images.size());
   const SequenceRule any{.image_size = 1, .positions_per_image = 1};
   if (parts.text != nullptr) {
@@ -54,7 +75,7 @@ void inspect_parts(const Dataset& dataset, int64_t sample, Inspection& inspectio
 
 }  // namespace
 
-Inspection inspect_picture(const std::string& path) {
+Inspection inspect_file(const std::string& path) {
   Inspection inspection;
   inspection.key = std::filesystem::path(path).stem().string();
   try {
@@ -62,7 +83,8 @@ Inspection inspect_picture(const std::string& path) {
     if (!std::filesystem::is_regular_file(path, ignored)) throw data_error("not a regular file");
     if (std::filesystem::file_size(path, ignored) > static_cast<uintmax_t>(largest_image_file))
       throw data_error("larger than 256 MiB");
-    add_picture(inspection, read_file(path));
+    const std::string bytes = read_file(path);
+    is_sound_name(path) ? add_sound(inspection, bytes) : add_picture(inspection, bytes);
   } catch (const Error& error) {
     inspection.reason = error.what();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sample or a loose picture holds, decoded to tell whether it can be used.
+// What a sample, a loose picture or a loose sound holds, decoded to tell whether it can be used.
 #pragma once
 
 #include <array>
@@ -18,12 +18,16 @@ struct Inspection {
   int width = 0, height = 0;         // of the first picture, upright
   std::array<double, 3> mean_rgb{};  // of the first picture, alpha on white
   int64_t caption_bytes = -1;        // -1: no txt
+  int64_t sounds = 0;
+  double seconds = 0;                // of the first sound
+  int rate = 0, channels = 0;
+  int64_t mel_frames = 0;
   bool repaired_text = false;
   bool unrelated = false;  // has no part that training reads
 };
 
-Inspection inspect_picture(const std::string& path);
-// Decodes every picture of the sample and reads its text. Throws where the shard cannot be read.
+Inspection inspect_file(const std::string& path);
+// Decodes every picture and sound of the sample and reads its text. Throws where the shard cannot be read.
 Inspection inspect_sample(const Dataset& dataset, int64_t sample);
 
 }  // namespace mm::data

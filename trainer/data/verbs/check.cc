@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "trainer/data/audio/sound.h"
 #include "trainer/data/pack/find_pictures.h"
 #include "trainer/data/pack/inspect.h"
 #include "trainer/data/pack/ordered.h"
@@ -51,14 +52,20 @@ void report(const Arguments& arguments, const std::string& file, const Inspectio
                         i.mean_rgb[0], i.mean_rgb[1], i.mean_rgb[2]);
   else
     line += ", \"width\": null, \"height\": null, \"mean_rgb\": null";
+  if (ok && i.sounds > 0)
+    line += fmt::format(", \"seconds\": {:.6f}, \"rate\": {}, \"channels\": {}, \"mel_frames\": {}", i.seconds, i.rate, i.channels, i.mel_frames);
   fmt::print("{}, \"reason\": {}, \"pictures\": {}}}\n", line,
              json_string(i.unrelated ? "no part that training reads" : i.reason), i.pictures);
+}
+
+bool is_loose(const std::string& name) {
+  return has_picture_name(name) || is_sound_name(name);
 }
 
 // By name, or by the magic of ustar where the name says nothing.
 bool is_tar(const std::string& path) {
   if (path.ends_with(".tar")) return true;
-  if (has_picture_name(path)) return false;
+  if (is_loose(path)) return false;
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -66,7 +73,7 @@ bool is_tar(const std::string& path) {
   return fd && ::pread(fd.get(), magic, sizeof magic, 257) == sizeof magic && std::string_view(magic, sizeof magic) == "ustar";
 }
 
-// Folders become the tars and pictures in them.
+// Folders become the tars, pictures and sounds in them.
 std::vector<std::string> expand(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -80,7 +87,7 @@ std::vector<std::string> expand(const std::vector<std::string>& paths) {
     std::vector<std::string> found;
     for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
       const std::string name = at->path().filename().string();
-      if (!name.starts_with('.') && !at->is_directory() && (has_picture_name(name) || name.ends_with(".tar")))
+      if (!name.starts_with('.') && !at->is_directory() && (is_loose(name) || name.ends_with(".tar")))
         found.push_back(at->path().string());
     }
     if (error) throw usage_error("check: walk " + path + ": " + error.message());
@@ -119,11 +126,11 @@ int run_check(const Arguments& arguments) {
       check_shard(arguments, files[i++], threads, totals);
       continue;
     }
-    // Loose pictures that follow one another are decoded side by side.
+    // Loose files that follow one another are decoded side by side.
     size_t end = i;
     while (end < files.size() && !is_tar(files[end])) ++end;
     in_order(
-        end - i, threads, static_cast<size_t>(threads) * 8, [&](size_t k) { return inspect_picture(files[i + k]); },
+        end - i, threads, static_cast<size_t>(threads) * 8, [&](size_t k) { return inspect_file(files[i + k]); },
         [&](size_t k, const Inspection& inspection) { report(arguments, files[i + k], inspection, totals); });
     i = end;
   }
@@ -136,11 +143,11 @@ int run_check(const Arguments& arguments) {
 }  // namespace
 
 Verb add_check(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("check", "Decodes every sample of shards, or loose pictures, and says what is wrong");
+  CLI::App* command = app.add_subcommand("check", "Decodes every sample of shards, or loose pictures and sounds, and says what is wrong");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("PATH", arguments->paths, "tar files, pictures, or folders of them")->required();
+  command->add_option("PATH", arguments->paths, "tar files, pictures, WAV and FLAC files, or folders of them")->required();
   command->add_option("--threads", arguments->threads, "decoding threads (0: one for each CPU)")->check(CLI::Range(0, 1024));
-  command->add_flag("--json", arguments->json, "print a JSON line for each sample or picture");
+  command->add_flag("--json", arguments->json, "print a JSON line for each sample or file");
   return {command, [arguments] { return run_check(*arguments); }};
 }
 

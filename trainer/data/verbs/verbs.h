@@ -18,5 +18,6 @@ Verb add_pack(CLI::App& app);
 Verb add_check(CLI::App& app);
 Verb add_cat(CLI::App& app);
 Verb add_stats(CLI::App& app);
+Verb add_recompress(CLI::App& app);
 
 }  // namespace mm::data
