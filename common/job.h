@@ -40,6 +40,11 @@ struct Job {
       std::vector<double> crop, ratio = {3. / 4, 4. / 3};
       double flip = 0, brightness = 0, contrast = 0, saturation = 0, hue = 0;
     } augment;
+    struct {
+      double memory = 0, disk = 0;  // GB, of each rank that reads and of each node
+      std::string folder;           // on the node's own disk; empty: the one that the node's agent gives
+      bool encrypt = false;
+    } cache;
   } data;
   struct {
     int tp = 1, pp = 1, cp = 1, zero = 1;

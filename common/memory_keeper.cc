@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <sstream>
 #include <string_view>
@@ -155,6 +156,16 @@ std::string MemoryKeeperClient::folder() {
   const std::string path = mm::get(ask({{"VERB", "folder"}}, -1, nullptr), "FOLDER");
   if (path.empty()) throw Error(exit_status::data, path_ + ": no folder came");
   return path;
+}
+
+void MemoryKeeperClient::secret(std::span<unsigned char, 32> to) {
+  KeyValues answer = ask({{"VERB", "secret"}}, -1, nullptr);
+  std::string& text = answer["SECRET"];
+  bool good = text.size() == 2 * to.size();
+  for (size_t i = 0; good && i < to.size(); ++i)
+    good = std::from_chars(text.data() + 2 * i, text.data() + 2 * i + 2, to[i], 16).ptr == text.data() + 2 * i + 2;
+  ::explicit_bzero(text.data(), text.size());
+  if (!good) throw Error(exit_status::data, path_ + ": no secret came");
 }
 
 }  // namespace mm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent of a node keeps for a job and outlives its processes: sealed memfds, and a folder on the node's own disk.
+// What the agent of a node keeps for a job and outlives its processes: sealed memfds, a folder on the node's own disk, a secret.
 //
 // The socket is AF_UNIX SOCK_SEQPACKET, RUN_DIR/memory-NODE.sock; the agent knows its peer by SO_PEERCRED. A message is a
 // packet of KEY=VALUE lines (common/key_values.h), a descriptor travels beside it (SCM_RIGHTS):
@@ -11,12 +11,14 @@
 //   list   JOB             OK=1 KEYS= (keys, a blank between two)
 //   drop   JOB PREFIX      OK=1: keys that begin so are forgotten
 //   folder JOB             OK=1 FOLDER=path: the user's own, closed to others, the same for all ranks of the job on this node
+//   secret JOB             OK=1 SECRET= 32 random bytes in hexadecimal, the same for all ranks of the job on this node
 //
 // A job's are given only to the uid that owns the job. The agent never maps the memory; it stays charged to the job's cgroup. All
 // of it is dropped, and the folder removed, when the job ends. An error is OK=0 ERROR=text.
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,7 @@ class MemoryKeeperClient {
   std::vector<std::string> list();
   void drop(const std::string& prefix);
   std::string folder();
+  void secret(std::span<unsigned char, 32> to);
 
  private:
   void connect();

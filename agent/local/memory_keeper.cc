@@ -145,6 +145,7 @@ void MemoryKeeper::give_folder(uint64_t id, const std::string& job, uid_t uid) {
 
 void MemoryKeeper::job_ended(const std::string& job) {
   kept_.erase(job);
+  secrets_.erase(job);
   if (folders_.empty() || !is_job_id(job)) return;
   loop_.work(Loop::Pool::disk, [path = folders_ + "/" + std::string(folder_prefix) + job]() -> Loop::Action {
     remove_folder(path);
@@ -205,6 +206,10 @@ KeyValues MemoryKeeper::answer(uid_t uid, const KeyValues& message, UniqueFd fd,
       for (const auto& [name, kept] : mine) keys += (keys.empty() ? "" : " ") + name;
       if (keys.size() > 60 * 1024) throw usage_error("too many keys for one message");
       out["KEYS"] = keys;
+    } else if (verb == "secret") {
+      auto& secret = secrets_[job];
+      if (!secret) secret = std::make_unique<Secret>();
+      out["SECRET"] = secret->hex();
     } else if (verb == "drop") {
       std::erase_if(mine, [&](const auto& k) { return k.first.starts_with(get(message, "PREFIX")); });
     } else {

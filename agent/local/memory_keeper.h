@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's side of common/memory_keeper.h: sealed memfds of running jobs, handed back to their owner only, and a folder for each
-// job on the node's disk.
+// job on the node's disk, and a secret.
 //
 // Invariants: a descriptor is kept only for a job that is known here and belongs to the peer's uid; it is sealed, a memfd, and
 // never mapped or read; each job has at most `most_keys` of them and `most_bytes` in all (0: none). Folders are made where nobody
@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/local/secret.h"
 #include "agent/loop.h"
 #include "common/files.h"
 #include "common/key_values.h"
@@ -61,6 +62,7 @@ class MemoryKeeper {
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   uint64_t next_ = 1;
   std::map<std::string, std::map<std::string, Kept>> kept_;  // of each job
+  std::map<std::string, std::unique_ptr<Secret>> secrets_;   // likewise
 };
 
 }  // namespace mm::agent

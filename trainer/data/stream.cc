@@ -95,7 +95,7 @@ struct Stream::State {
       for (const PlannedSample& p : planned) ranges.push_back(ranges_of(dataset, p.sample));
       return read_ahead->fetch(ranges);  // which throws nothing, as plan has had the same samples
     };
-    work.make = [this](const PlannedSample& p) { return usable.make(p.sample); };
+    work.make = [this](const PlannedSample& p) { return usable.make(p.sample, SampleTurn{options.seed, p.position}); };
     work.name = [this](const PlannedSample& p) { return usable.place(p.sample); };
     return work;
   }

@@ -16,10 +16,10 @@ constexpr int64_t most_percent = 10;    // rejected samples of the data set, onc
 
 }  // namespace
 
-Sample UsableSamples::make(int64_t first) {
+Sample UsableSamples::make(int64_t first, const SampleTurn& turn) {
   int64_t tried = 0;
   for (int64_t sample = first; tried < most_in_a_row && (tried == 0 || sample != first); sample = order_.replacement(first, tried)) {
-    if (std::optional<Sample> made = try_make(sample)) return std::move(*made);
+    if (std::optional<Sample> made = try_make(sample, turn)) return std::move(*made);
     ++tried;
   }
   const std::lock_guard lock(mutex_);
@@ -27,13 +27,13 @@ Sample UsableSamples::make(int64_t first) {
       fmt::format("data: {} samples in a row from {} cannot be used; the last reason: {}", tried, place(first), last_reason_));
 }
 
-std::optional<Sample> UsableSamples::try_make(int64_t sample) {
+std::optional<Sample> UsableSamples::try_make(int64_t sample, const std::optional<SampleTurn>& turn) {
   {
     const std::lock_guard lock(mutex_);
     if (rejected_.contains(sample)) return std::nullopt;
   }
   try {
-    MadeSample made = make_sample(dataset_, sample, rule_);
+    MadeSample made = make_sample(dataset_, sample, rule_, turn);
     if (made.repaired_text) {
       const std::lock_guard lock(mutex_);
       repaired_.insert(sample);

@@ -22,9 +22,9 @@ class UsableSamples {
   // Of a data set and an order that outlive it.
   UsableSamples(const Dataset& dataset, const Order& order, SequenceRule rule) : dataset_(dataset), order_(order), rule_(rule) {}
   // Any thread.
-  Sample make(int64_t sample);  // it, or the one that stands in for it
+  Sample make(int64_t sample, const SampleTurn& turn);  // it, or the one that stands in for it
   // Nothing where it cannot be used.
-  std::optional<Sample> try_make(int64_t sample);
+  std::optional<Sample> try_make(int64_t sample, const std::optional<SampleTurn>& turn = {});
   std::string place(int64_t sample) const;         // for messages: shard and key
   int64_t rejected() const;
   int64_t repaired() const;

@@ -2,6 +2,7 @@
 #include "trainer/loop/batches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/plan/flops.h"
 #include "trainer/loop/agree.h"
@@ -30,7 +31,10 @@ void Batches::read(int64_t step) {
   batches_.resize(static_cast<size_t>(pieces) * (mesh_.encodes ? mesh_.bridges.size() : 1));
   if (!stream_) return;
   const std::vector<data::Sample> samples = stream_->next(step);
-  share_ = {setup_.pairs ? share : trained_labels(samples), 0, stream_->counters().rejected, 0};
+  loader_ = stream_->counters();
+  loader_.stages.read_wait -= std::exchange(read_wait_, loader_.stages.read_wait);
+  loader_.stages.decode_wait -= std::exchange(decode_wait_, loader_.stages.decode_wait);
+  share_ = {setup_.pairs ? share : trained_labels(samples), 0, loader_.rejected, 0};
   for (const data::Sample& s : samples) share_.images += static_cast<int64_t>(s.images.size());
   for (int k = 0; k < pieces; ++k) {
     const comm::Range piece = comm::part_of(share, k, pieces);

@@ -30,6 +30,8 @@ class Batches {
     double flops = 0;  // of forward and backward, as MFU counts them
   };
   const Share& share() const { return share_; }
+  // Of the stream, 0 on ranks that do not read: waits since the last read, all else as it is.
+  const data::StreamCounters& loader() const { return loader_; }
   // Collective over the replica, and the ranks of an encoder: gives every rank the micro-batches, ceil(share / micro_batch) of
   // them, the same number in every replica. Once for each read.
   void hand_out();
@@ -48,6 +50,8 @@ class Batches {
   parallel::Mesh& mesh_;
   std::optional<data::Stream> stream_;  // on the reader
   Share share_;
+  data::StreamCounters loader_;
+  double read_wait_ = 0, decode_wait_ = 0;  // up to the last read
   std::vector<model::MicroBatch> batches_;
   const plan::Model work_;
   int64_t samples_ = 0;

@@ -59,6 +59,21 @@ std::string format_metrics(const StepMetrics& m) {
   number("data_wait_s", m.data_wait_s);
   number("comm_wait_s", m.comm_wait_s);
   count("comm_bytes", m.comm_bytes);
+  const data::StageCounters& stages = m.loader.stages;
+  if (stages.budget > 0) {
+    count("data_read_queue", stages.read_queue);
+    count("data_decode_queue", stages.decode_queue);
+    count("data_batch_queue", stages.batch_queue);
+    number("data_read_wait_s", stages.read_wait);
+    number("data_decode_wait_s", stages.decode_wait);
+    count("data_bytes", stages.used);
+    count("data_budget", stages.budget);
+  }
+  if (const data::CacheCounters& cache = m.loader.cache; cache.memory_hits + cache.disk_hits + cache.misses > 0) {
+    count("cache_memory_hits", cache.memory_hits);
+    count("cache_disk_hits", cache.disk_hits);
+    count("cache_misses", cache.misses);
+  }
   if (m.save_s > 0) number("save_s", m.save_s);
   if (m.failed_saves > 0) count("failed_saves", m.failed_saves);
   if (m.skipped > 0) count("skipped", m.skipped);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/files.h"
+#include "trainer/data/stream.h"
 
 namespace mm::loop {
 
@@ -21,6 +22,7 @@ struct StepMetrics {
   int64_t failed_saves = 0;  // since the start of the process; left out while 0
   int64_t skipped = 0;       // steps without an update since the start of the process (optim.skip_nonfinite); left out while 0
   int64_t rejected = 0;      // samples that could not be used, over all ranks; left out while 0
+  data::StreamCounters loader;  // of rank 0: waits since the last step, all else as it is now
 };
 // One line with its newline; numbers with 17 significant digits, null for what is not finite.
 std::string format_metrics(const StepMetrics& metrics);

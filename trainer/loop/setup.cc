@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/plan/job.h"
 #include "trainer/comm/world.h"
+#include "trainer/data/cache/job_cache.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/model/vlm.h"
 
@@ -59,6 +60,8 @@ data::StreamOptions stream_options(const Setup& setup) {
   options.rule.fast_jpeg = pictures.jpeg == "fast";
   const auto& augment = pictures.augment;
   options.rule.augment = {augment.crop, augment.ratio, augment.flip, augment.brightness, augment.contrast, augment.saturation, augment.hue};
+  options.node_ranks = std::clamp(comm::launch_from_environment().local_ranks / (setup.layout.tp * setup.layout.cp), 1, setup.layout.dp);
+  options.cache = data::cache_of(setup.job);
   options.rule.tokenizer = data::open_tokenizer(setup.job.data.tokenizer, setup.job.model.path);
   return options;
 }

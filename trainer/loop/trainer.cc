@@ -170,6 +170,7 @@ int Trainer<T>::run() {
     metrics.data_wait_s = data_wait;
     metrics.comm_wait_s = world_.wait_seconds() - waited;
     metrics.comm_bytes = static_cast<int64_t>(world_.bytes_sent() - sent);
+    metrics.loader = batches_.loader();
     report(metrics);
     step_deadline_ = step_deadline(setup_.job, metrics.step_s);
     world_.set_phase(fmt::format("step {}", step + 1), step_deadline_);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -216,6 +217,25 @@ TEST(Memory, ANewProcessLoadsTheStepThatTheOldOneLeftThere) {
   EXPECT_FALSE(other.load_newest(alone, [&](int64_t, const Facts&) { return std::vector<View>{}; }).has_value());
   keeper.end_job("7");
   EXPECT_EQ(load(2), -1);
+}
+
+TEST(Keeper, GivesEachJobASecretOfItsOwn) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "memory.sock";
+  Keeper keeper(path);
+  using Bytes = std::array<unsigned char, 32>;
+  const auto secret = [&](const std::string& job) {
+    Bytes bytes{};
+    MemoryKeeperClient(path, job).secret(bytes);
+    return bytes;
+  };
+  const Bytes first = secret("7");
+  EXPECT_EQ(secret("7"), first);
+  EXPECT_NE(first, Bytes{});
+  EXPECT_THROW(secret("8"), Error);  // another user's
+  EXPECT_THROW(secret("9"), Error);
+  keeper.end_job("7");
+  EXPECT_NE(secret("7"), first);
 }
 
 }  // namespace

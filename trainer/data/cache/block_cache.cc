@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds lease{30};        // after which a block that another fetches is read directly
 constexpr size_t most_fetched_at_once = 4;       // blocks
-constexpr int64_t most_ahead = int64_t{1} << 18;  // positions that a prefetch looks ahead
+constexpr int64_t most_ahead = int64_t{1} << 18;  // positions that a prefetch looks ahead, but never more than an epoch
 constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -260,13 +260,14 @@ BlockCache::Warm BlockCache::warm(const BlockId& id, std::chrono::milliseconds p
 // Walks the order ahead of the stream, across epochs, as long as the next block is worth more than one that is kept.
 void BlockCache::prefetch() {
   const NodeShare& share = use_->share();
+  const int64_t ahead = std::min(most_ahead, use_->order().samples());
   int64_t next = 0;
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      moved_.wait(lock, [&] { return stopping_ || next < now_ + most_ahead; });
+      moved_.wait(lock, [&] { return stopping_ || next < now_ + ahead; });
       if (stopping_) return;
-      next = std::clamp(next, now_, now_ + most_ahead);
+      next = std::clamp(next, now_, now_ + ahead - 1);
     }
     const int64_t before = next;
     bool full = false;

@@ -19,5 +19,7 @@ Verb add_check(CLI::App& app);
 Verb add_cat(CLI::App& app);
 Verb add_stats(CLI::App& app);
 Verb add_recompress(CLI::App& app);
+Verb add_stage(CLI::App& app);
+Verb add_scrub(CLI::App& app);
 
 }  // namespace mm::data
