@@ -44,7 +44,11 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"data.augment.contrast", &job.data.augment.contrast, -0.0, 10},
       {"data.augment.saturation", &job.data.augment.saturation, -0.0, 10},
       {"data.augment.hue", &job.data.augment.hue, -0.0, 0.5},
-      {"data.mix", planned},
+      {"data.mix", &job.data.mix, 0, 1e300},
+      {"data.index", &job.data.index},
+      {"data.version", &job.data.version},
+      {"data.shuffle_window", &job.data.shuffle_window, 0, many},
+      {"data.max_bad_percent", &job.data.max_bad_percent, 0, 100},
       {"data.cache.memory", &job.data.cache.memory, 0, 1e6},
       {"data.cache.disk", &job.data.cache.disk, 0, 1e6},
       {"data.cache.folder", &job.data.cache.folder},
@@ -202,7 +206,8 @@ Job load_job(const std::string& path, const std::vector<std::string>& assignment
   for (const std::string& a : assignments) set_toml_key(a, keys);
   check(job);
   if (job.model.path.empty()) throw usage_error(path + ": model.path is missing");
-  if (job.data.shards.empty()) throw usage_error(path + ": data.shards is missing");
+  if (job.data.shards.empty() && job.data.mix.empty()) throw usage_error(path + ": data.shards is missing");
+  if (!job.data.shards.empty() && !job.data.mix.empty()) throw usage_error(path + ": data.shards and data.mix: name the data in one of them");
   return job;
 }
 
@@ -266,7 +271,7 @@ Layout job_layout(const Job& job, int tasks) {
   if (encoder >= tasks)
     throw usage_error(fmt::format("{}: parallel.encoder takes {} ranks of {}: none is left for the decoder", job.file, encoder, tasks));
   const Layout layout = layout_beside(encoder, job, tasks);
-  if (!job.data.shards.empty() && job.data.global_batch % layout.dp != 0)
+  if (!(job.data.shards.empty() && job.data.mix.empty()) && job.data.global_batch % layout.dp != 0)
     throw usage_error(fmt::format("{}: dp {} ({} tasks) does not divide data.global_batch {}", job.file, layout.dp, tasks, job.data.global_batch));
   return layout;
 }

@@ -27,7 +27,12 @@ struct Job {
     std::vector<std::string> freeze;  // glob patterns of tensor names
   } model;
   struct {
-    std::vector<std::string> shards;  // glob patterns
+    std::vector<std::string> shards;    // glob patterns
+    std::map<std::string, double> mix;  // in their place: glob patterns with weights
+    std::string index;                  // the folder of the index; empty: the shards'
+    std::string version;                // of the indexed data; empty: what is there
+    int64_t shuffle_window = 262144;    // samples that are shuffled together; 0: all
+    double max_bad_percent = 10;        // samples that cannot be used
     std::string tokenizer = "bytes";
     bool shuffle = true;
     bool pack = true;  // always

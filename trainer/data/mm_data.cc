@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app("Makes and inspects the WebDataset shards that mm-trainer reads.", "mm-data");
   app.set_version_flag("--version", version_line("mm-data"));
   app.require_subcommand(1);
-  const data::Verb verbs[] = {data::add_pack(app), data::add_check(app), data::add_cat(app), data::add_stats(app), data::add_stage(app), data::add_scrub(app), data::add_recompress(app)};
+  const data::Verb verbs[] = {data::add_pack(app), data::add_index(app), data::add_check(app), data::add_cat(app), data::add_stats(app), data::add_stage(app), data::add_scrub(app), data::add_recompress(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

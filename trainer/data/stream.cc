@@ -56,7 +56,7 @@ struct Stream::State {
         order(dataset.sources(), options.shuffle, options.seed, options.shuffle_window),
         cache(open_cache()),
         read_ahead(std::make_shared<ReadAhead>(cache ? cache : dataset.source())),
-        usable(dataset, order, options.rule),
+        usable(dataset, order, options.rule, options.bad),
         pipeline(size(), work()) {}
 
   PipelineSize size() const {

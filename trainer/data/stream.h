@@ -18,6 +18,7 @@
 #include "trainer/data/cache/block_cache.h"
 #include "trainer/data/order/shuffle.h"
 #include "trainer/data/sample.h"
+#include "trainer/data/usable.h"
 #include "trainer/data/stream_pipeline.h"
 
 namespace mm::data {
@@ -29,6 +30,7 @@ struct StreamOptions {
   bool shuffle = true;
   int64_t shuffle_window = default_shuffle_window;
   int64_t seed = 1;
+  BadSamples bad;
   int64_t global_batch = 1;
   int rank = 0, ranks = 1;
   int threads = 0;  // decoding threads; 0: one or two, by the CPUs that the process may use

@@ -12,7 +12,6 @@ namespace mm::data {
 namespace {
 
 constexpr int64_t most_in_a_row = 100;  // rejected neighbours
-constexpr int64_t most_percent = 10;    // rejected samples of the data set, once they are more than most_in_a_row
 
 }  // namespace
 
@@ -49,9 +48,10 @@ void UsableSamples::reject(int64_t sample, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (!rejected_.insert(sample).second) return;
   last_reason_ = fmt::format("{}: {}", place(sample), reason);
+  quarantine_.add(dataset_, sample, reason);
   log::warn("data: {}; the next sample takes its place", last_reason_);
   const auto count = static_cast<int64_t>(rejected_.size());
-  if (count > most_in_a_row && count * 100 > dataset_.samples() * most_percent)
+  if (count > most_in_a_row && static_cast<double>(count) * 100 > static_cast<double>(dataset_.samples()) * max_percent_)
     throw data_error(
         fmt::format("data: {} of {} samples cannot be used; the last reason: {}", count, dataset_.samples(), last_reason_));
 }

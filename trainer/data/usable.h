@@ -13,14 +13,21 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/make_sample.h"
 #include "trainer/data/order/order.h"
+#include "trainer/data/quarantine.h"
 #include "trainer/data/sample.h"
 
 namespace mm::data {
 
+struct BadSamples {
+  double max_percent = 10;  // of the data set, once they are more than 100
+  std::string list = {};    // see Quarantine
+};
+
 class UsableSamples {
  public:
   // Of a data set and an order that outlive it.
-  UsableSamples(const Dataset& dataset, const Order& order, SequenceRule rule) : dataset_(dataset), order_(order), rule_(rule) {}
+  UsableSamples(const Dataset& dataset, const Order& order, SequenceRule rule, BadSamples bad)
+      : dataset_(dataset), order_(order), rule_(rule), max_percent_(bad.max_percent), quarantine_(std::move(bad.list)) {}
   // Any thread.
   Sample make(int64_t sample, const SampleTurn& turn);  // it, or the one that stands in for it
   // Nothing where it cannot be used.
@@ -35,6 +42,8 @@ class UsableSamples {
   const Dataset& dataset_;
   const Order& order_;
   const SequenceRule rule_;
+  const double max_percent_;
+  Quarantine quarantine_;
   mutable std::mutex mutex_;
   std::unordered_set<int64_t> rejected_, repaired_;
   std::string last_reason_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/loop/batches.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +17,10 @@ namespace mm::loop {
 Batches::Batches(const Setup& setup, parallel::Mesh& mesh)
     : setup_(setup), mesh_(mesh), work_(plan::read_model(setup.job.model.path)) {
   agree(*mesh.world, [&] {
-    if (mesh.reads()) stream_.emplace(stream_options(setup));
+    if (!mesh.reads()) return;
+    data::StreamOptions options = stream_options(setup);
+    options.bad.list = fmt::format("{}/quarantine/dp-{}.jsonl", setup.job.run.dir, setup.at.dp);
+    stream_.emplace(std::move(options));
   });
   // Rank 0 of the world reads, and all readers see the same files.
   const std::vector<std::string> all = mesh.world->all_gather(

@@ -55,7 +55,9 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
       {"seed", Json(job.run.seed).dump()},
       {"stream", Json(stream).dump()},
       {"data", Json({{"shards", job.data.shards},
+                     {"mix", job.data.mix},
                      {"shuffle", job.data.shuffle},
+                     {"shuffle_window", job.data.shuffle_window},
                      {"global_batch", job.data.global_batch},
                      {"max_length", job.data.max_length},
                      {"pictures", picture_text(job)}})
@@ -109,7 +111,8 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
                     what, before, after));
   };
   const Json before = Json::parse(fact(facts, "data"), nullptr, false), after = Json::parse(now.at("data"));
-  for (const char* key : {"shuffle", "global_batch", "max_length"}) {
+  for (const char* key : {"mix", "shuffle", "shuffle_window", "global_batch", "max_length"}) {
+    if (before.is_object() && !before.contains(key)) continue;  // made before there was a choice
     const std::string was = before.is_object() && before.contains(key) ? before[key].dump() : "absent";
     if (was != after[key].dump()) changed(fmt::format("data.{}", key), was, after[key].dump());
   }

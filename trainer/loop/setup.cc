@@ -47,6 +47,11 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
 data::StreamOptions stream_options(const Setup& setup) {
   data::StreamOptions options;
   options.shards = setup.job.data.shards;
+  options.mix = setup.job.data.mix;
+  options.index = setup.job.data.index;
+  options.version = setup.job.data.version;
+  options.shuffle_window = setup.job.data.shuffle_window;
+  options.bad.max_percent = setup.job.data.max_bad_percent;
   options.shuffle = setup.job.data.shuffle;
   options.seed = setup.job.run.seed;
   options.global_batch = setup.job.data.global_batch;

@@ -15,6 +15,7 @@ struct Verb {
   std::function<int()> run;
 };
 Verb add_pack(CLI::App& app);
+Verb add_index(CLI::App& app);
 Verb add_check(CLI::App& app);
 Verb add_cat(CLI::App& app);
 Verb add_stats(CLI::App& app);
