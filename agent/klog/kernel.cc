@@ -8,6 +8,8 @@
 namespace mm::agent {
 namespace {
 
+constexpr double boot_window = 120;  // seconds
+
 Sighting node(const char* code, Severity severity, Action action) {
   Sighting s;
   s.code = code;
@@ -67,7 +69,11 @@ void match_kernel(const LogLine& line, LogContext& context, const See& see) {
   if (contains(text, "INFO: rcu_") && contains(text, "stall")) return see(node("rcu_stall", Severity::warning, Action::alert));
   // Kernel panic - not syncing: Fatal machine check
   if (text.starts_with("Kernel panic - not syncing") || text.starts_with("Kernel Panic - not syncing"))
-    return see(node("kernel_panic", Severity::fatal, contains(text, "machine check") || contains(text, "hard LOCKUP") ? Action::drain : Action::requeue));
+    return see(node("kernel_panic", Severity::fatal,
+                    contains(text, "achine check") || contains(text, "hard LOCKUP") || contains(text, "Hard LOCKUP") || contains(text, "hardware error") ||
+                            contains(text, "CPUs entered broadcast exception handler") || contains(text, "NMI: Not continuing") || contains(text, "Uncorrected")
+                        ? Action::drain
+                        : Action::requeue));
   // BUG: unable to handle page fault for address: ffffb5a4c0a3d000
   // general protection fault, probably for non-canonical address 0xdead000000000108: 0000 [#1] PREEMPT SMP NOPTI
   // kernel BUG at mm/slub.c:305!   Oops: 0000 [#1] SMP NOPTI
@@ -81,6 +87,13 @@ void match_kernel(const LogLine& line, LogContext& context, const See& see) {
   if (text.starts_with("clocksource: ") && contains(text, "Marking clocksource") && contains(text, "unstable") && !contains(text, "'tsc-early'")) {
     Sighting s = node("clocksource_unstable", Severity::warning, Action::alert);
     s.part = Part::clock;
+    return see(std::move(s));
+  }
+  // tsc: Marking TSC unstable due to clocksource watchdog: the same once more, or found by another check; while it boots it is only found out
+  if (contains(text, ": Marking TSC unstable due to ") && context.since_boot(line) > boot_window) {
+    Sighting s = node("clocksource_unstable", Severity::warning, Action::alert);
+    s.part = Part::clock;
+    s.count = contains(text, "clocksource watchdog") ? 0 : 1;
     return see(std::move(s));
   }
   // mce: CPU20: Package temperature above threshold, cpu clock throttled (total events = 1)

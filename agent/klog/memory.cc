@@ -60,6 +60,20 @@ bool match_machine_check(std::string_view text, const See& see) {
   return true;
 }
 
+// [Hardware Error]: MC4_STATUS[Over|CE|MiscV|-|AddrV|-|-|CECC]: 0xdc10410040080a13, and with "CPU:2 (19:1:1) " in front.
+// The same bits; bit 44: deferred, which the line before has told.
+bool match_amd_status(std::string_view words, const See& see) {
+  Scan scan(words);
+  if (!scan.skip_past("_STATUS[") || !scan.skip_past("]: 0x")) return false;
+  const std::string_view digits = scan.while_is(is_hex);
+  uint64_t status = 0;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), status, 16).ec != std::errc() || (status >> 44 & 1) != 0) return false;
+  Sighting s = (status >> 61 & 1) != 0 ? uncorrected(Part::node, "mce_uncorrected", 2) : corrected(Part::node, "mce_corrected");
+  s.count = 0;  // the line before counts
+  see(std::move(s));
+  return true;
+}
+
 // The words of AMD's decoder, and what Linux says of what it has logged.
 bool match_hardware_error(std::string_view text, LogContext& context, const See& see) {
   if (!contains(text, "[Hardware Error]:")) return false;
@@ -74,6 +88,7 @@ bool match_hardware_error(std::string_view text, LogContext& context, const See&
     see(more(std::move(s)));
     return true;
   }
+  if (match_amd_status(words, see)) return true;
   if (words.starts_with("Machine check events logged")) {
     see(corrected(Part::node, "mce_corrected"));
   } else if (words.starts_with("Corrected error, no action required")) {
@@ -249,6 +264,10 @@ void match_memory(const LogLine& line, LogContext& context, const See& see) {
   }
   if (match_hardware_error(text, context, see)) return;
   context.previous_boot_record = false;
+  // CPU 0: Machine Check Exception: 0 Bank 5: 8c00004000010090, in the words of old
+  if (text.starts_with("CPU ") && match_machine_check(text, see)) return;
+  // soft offline: 0x12345: page migrated: a page that had corrected errors is given up
+  if (text.starts_with("soft offline: 0x") || contains(text, "Soft-offlining pfn: ")) return see(corrected(Part::memory, "page_offlined"));
   if (match_edac(text, see) || match_poison(text, see)) return;
   match_out_of_memory(text, context, see);
 }

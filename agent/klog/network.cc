@@ -132,11 +132,18 @@ void see_link(Link link, const Place& place, const LogLine& line, LogContext& co
 }
 
 // bond0: (slave eth0): link status definitely down, disabling slave
+// bonding: bond0: link status definitely down for interface eth0, disabling it
 bool match_bond(std::string_view text, const LogLine& line, LogContext& context, const See& see) {
   Scan scan(text);
-  if (!scan.skip_past("(slave ")) return false;
   Place place;
-  place.interface = std::string(scan.until(")"));
+  if (Scan old(text); old.skip_past("link status definitely ") && old.skip_past(" for interface ")) {
+    place.interface = std::string(old.until(", "));
+    scan.skip_past(": ");
+  } else if (scan.skip_past("(slave ")) {
+    place.interface = std::string(scan.until(")"));
+  } else {
+    return false;
+  }
   if (contains(scan.rest(), "link status definitely down")) see_link(Link::down, place, line, context, see);
   else if (contains(scan.rest(), "link status definitely up")) see_link(Link::up, place, line, context, see);
   return true;
@@ -158,9 +165,15 @@ void match_mellanox(const Place& place, LogContext& context, const See& see) {
     see(std::move(s));
   };
   if (contains(w, "ACCESS_REG(")) return;
+  // Health issue observed, High temperature, severity(4) WARNING: / synd 0x10: High temperature
+  const bool issue = contains(w, "Health issue observed") || (contains(w, "synd 0x") && !contains(w, "synd 0x0"));
+  if (issue && contains(w, "emperature")) return event("temperature", Severity::warning, Action::alert);
+  if (issue) return event("firmware_fatal", Severity::fatal, Action::drain);
+  // mlx5_load_one failed with error code -22 / probe_one:1234:(pid 1): mlx5_init_one failed with error code -110
+  if (contains(w, "_one failed with error code")) return event("probe_failed", Severity::error, Action::alert);
   if (contains(w, "health compromised") || (contains(w, "Fatal error ") && contains(w, " detected")) || contains(w, "firmware internal error") ||
       contains(w, "enter_error_state") || contains(w, "mlx5_error_sw_reset") || contains(w, "health recovery flow aborted") || contains(w, "Internal error detected:") ||
-      contains(w, "device is in error state") || contains(w, "FW fatal") || contains(w, "health poll failed") ||
+      contains(w, "device is in error state") || contains(w, "FW fatal") || contains(w, "health poll failed") || contains(w, "handling bad device here") ||
       contains(w, "nrecoverable"))
     return event("firmware_fatal", Severity::fatal, Action::drain);
   if (contains(w, " timeout") && contains(w, "cause a leak of a command resource")) return event("command_timeout", Severity::fatal, Action::drain);
@@ -193,11 +206,15 @@ void match_other_drivers(const Place& place, LogContext& context, const See& see
   if (place.driver == "bnxt_en" && contains(w, "Error (timeout: ")) return event("command_timeout", Severity::error, Action::alert);
   // e1000e 0000:00:19.0 eth0: Detected Hardware Unit Hang: / tg3 0000:04:00.0 eth0: transmit timed out, resetting
   if (contains(w, "TX timeout detected") || contains(w, "tx_timeout:") || contains(w, "Transmit timeout") || contains(w, "transmit timed out") ||
-      contains(w, "due to tx timeout") || contains(w, "Detected Hardware Unit Hang")) return event("tx_timeout", Severity::error, Action::alert);
-  if (contains(w, "Malicious Driver Detection event")) return event("driver_event", Severity::warning, Action::alert);
+      contains(w, "due to tx timeout") || contains(w, "Detected Hardware Unit Hang") || contains(w, "Detected Tx Unit Hang") ||
+      contains(w, "lost tx completion is above the threshold")) return event("tx_timeout", Severity::error, Action::alert);
+  // i40e 0000:02:00.0: ARQ Critical Error detected / ixgbe 0000:02:00.0: Warning firmware error detected FWSM: 0x00000000
+  if (contains(w, "ARQ Critical Error") || contains(w, "ASQ Critical Error") || contains(w, "irmware error detected")) return event("firmware_error", Severity::error, Action::alert);
+  if (contains(w, "Malicious Driver Detection event") || contains(w, "TX driver issue detected")) return event("driver_event", Severity::warning, Action::alert);
   if (place.driver == "ena" && (contains(w, "Keep alive watchdog timeout") || contains(w, "Trigger reset is on"))) return event("keep_alive", Severity::error, Action::alert);
-  if (place.driver == "efa" && (contains(w, "completion (polling) timeout") || contains(w, "didn't receive a MSI-X interrupt") || contains(w, "ailed to submit command") ||
-                                contains(w, "Reset failed")))
+  if ((place.driver == "efa" || place.driver == "ena") &&
+      (contains(w, "completion (polling) timeout") || contains(w, "didn't send any completion") || contains(w, "didn't send a completion") ||
+       contains(w, "didn't receive a MSI-X interrupt") || contains(w, "ailed to submit command") || contains(w, "Reset failed")))
     return event("command_timeout", Severity::error, Action::alert);
 }
 
@@ -220,6 +237,9 @@ void match_network(const LogLine& line, LogContext& context, const See& see) {
   if (line.kernel && place.words.starts_with("NETDEV WATCHDOG: ") && contains(place.words, "timed out")) return see(nic(place, context, "tx_timeout", Severity::error, Action::alert));
   if (!line.kernel || place.words.size() < 120)  // a link's line is short
     if (const Link link = link_words(place.words); link != Link::none && !contains(text, "SATA")) return see_link(link, place, line, context, see);
+  // ib0: transmit timeout: latency 1580 msecs
+  if (line.kernel && place.interface.starts_with("ib") && place.words.starts_with("transmit timeout"))
+    return see(nic(place, context, "tx_timeout", Severity::error, Action::alert));
   if (!line.kernel || place.driver.empty()) return;
   if (place.driver == "mlx5_core" || place.driver == "mlx4_core") match_mellanox(place, context, see);
   else match_other_drivers(place, context, see);

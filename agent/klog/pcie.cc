@@ -149,6 +149,15 @@ void match_pcie(const LogLine& line, LogContext& context, const See& see) {
     match_header(text, context, see);
     return;
   }
+  // pciehp 0000:00:1c.4:pcie004: Slot(4): Link Down, in the words of Linux 4
+  if (Scan old(text); old.take("pciehp ") && contains(text, ": Slot(") && (contains(text, "Link Down") || contains(text, "Card not present"))) {
+    Sighting s;
+    s.code = "pcie_link_down";
+    s.device = find_pci_address(text);
+    s.severity = Severity::error;
+    s.family = "pcie/" + s.device;
+    return see(std::move(s));
+  }
   Scan scan(text);
   const std::string_view driver = scan.until(" :");
   if (!scan.take(" ")) return;

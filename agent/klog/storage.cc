@@ -2,6 +2,7 @@
 // Disks, file systems and remote file systems. What happens to one disk, from the controller to the file system on it, is one fault.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "agent/klog/scan.h"
@@ -71,12 +72,30 @@ bool match_block(std::string_view text, const See& see) {
   scan.take("blk_update_request: ");
   scan.take("print_req_error: ");
   scan.take("end_request: ");
-  const bool medium = scan.take("critical medium error"), target = !medium && (scan.take("critical target error") || scan.take("critical nexus error"));
-  if (!medium && !target && !scan.take("I/O error")) return false;
+  // The block layer's words for what came back. "operation not supported" is none: a disk that cannot discard.
+  struct Outcome {
+    std::string_view words;
+    const char* code;
+    Severity severity;
+    Action action;
+    int rank;
+  };
+  constexpr std::array<Outcome, 9> outcomes = {{{"critical medium error", "medium_error", Severity::fatal, Action::drain, 30},
+                                                {"device offline error", "disk_offline", Severity::error, Action::alert, 25},
+                                                {"I/O error", "io_error", Severity::error, Action::alert, 12},
+                                                {"critical target error", "io_error", Severity::error, Action::alert, 12},
+                                                {"critical nexus error", "io_error", Severity::error, Action::alert, 12},
+                                                {"protection error", "io_error", Severity::error, Action::alert, 12},
+                                                {"timeout error", "io_error", Severity::error, Action::alert, 12},
+                                                {"recoverable transport error", "io_error", Severity::error, Action::alert, 12},
+                                                {"critical space allocation error", "no_space", Severity::error, Action::alert, 12}}};
+  const auto outcome = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& o) { return scan.take(o.words); });
+  if (outcome == outcomes.end()) return false;
   if (!scan.take(", dev ") && !scan.take(", device ")) return false;
   const std::string disk = disk_of(name_at(scan));
-  if (!is_no_disk(disk))
-    see(medium ? of_disk("medium_error", disk, Severity::fatal, Action::drain, 30) : of_disk("io_error", disk, Severity::error, Action::alert, 12));
+  // blk_update_request: critical target error, dev nvme0n1, sector 2048 op 0x3:(DISCARD) flags 0x800: an order that the disk does not know
+  const bool unknown_order = outcome->words == "critical target error" && (contains(scan.rest(), ":(DISCARD)") || contains(scan.rest(), ":(WRITE_ZEROES)"));
+  if (!is_no_disk(disk) && !unknown_order) see(of_disk(outcome->code, disk, outcome->severity, outcome->action, outcome->rank));
   return true;
 }
 
@@ -100,6 +119,14 @@ bool match_nvme(std::string_view text, const See& see) {
     see(of_disk("medium_error", disk_of(name_at(scan)), Severity::fatal, Action::drain, 30));
     return true;
   }
+  // nvme0n1: I/O Cmd(0x2) @ LBA 32545872, 8 blocks, I/O Error (sct 0x3 / sc 0x71)
+  // nvme0n1: Write(0x1) @ LBA 100492368, 2048 blocks, Data Transfer Error (sct 0x0 / sc 0x4)
+  if (text.starts_with("nvme") && contains(text, " @ LBA ") && contains(text, "(sct 0x")) {
+    Sighting s = of_disk("io_error", disk_of(name_at(scan)), Severity::error, Action::alert, 12);
+    s.count = 0;  // the block layer counts it
+    see(std::move(s));
+    return true;
+  }
   if (!scan.take("nvme nvme")) return false;
   scan = Scan(text.substr(5));
   const std::string disk = std::string(name_at(scan));
@@ -107,6 +134,9 @@ bool match_nvme(std::string_view text, const See& see) {
   if (contains(words, "controller is down") || contains(words, "Disabling device after reset failure") || contains(words, "Removing after probe failure") ||
       contains(words, "Device not ready; aborting") || contains(words, "Device shutdown incomplete") || contains(words, "failed to reset controller"))
     see(of_disk("nvme_down", disk, Severity::fatal, Action::drain, 40));
+  // nvme nvme0: frozen state error detected, reset controller: the PCI Express error handler's word
+  else if (contains(words, "frozen state error detected") || contains(words, "failure state error detected"))
+    see(of_disk("nvme_pcie_error", disk, Severity::error, Action::alert, 9));
   else if (contains(words, " timeout, "))
     see(of_disk("nvme_timeout", disk, Severity::warning, Action::alert, 8));
   else if (contains(words, "Abort status: "))
@@ -131,6 +161,12 @@ bool match_scsi(std::string_view text, const See& see) {
       see(of_disk("medium_error", disk, Severity::fatal, Action::drain, 30));
     else if (contains(text, "rejecting I/O to offline device") || contains(text, "Device offlined"))
       see(of_disk("disk_offline", disk, Severity::error, Action::alert, 25));
+    // sd 2:0:0:0: [sdc] tag#7 FAILED Result: hostbyte=DID_TIME_OUT driverbyte=DRIVER_OK cmd_age=30s
+    else if (!disk.empty() && contains(text, "FAILED Result: hostbyte=DID_") && !contains(text, "hostbyte=DID_OK")) {
+      Sighting s = of_disk("io_error", disk, Severity::error, Action::alert, 12);
+      s.count = 0;
+      see(std::move(s));
+    }
     return true;
   }
   // mpt3sas_cm0: fault_state(0x5862)!
@@ -146,9 +182,13 @@ bool match_scsi(std::string_view text, const See& see) {
     see(of_disk("disk_offline", std::string(scan.until(".:")), Severity::error, Action::alert, 25));
     return true;
   }
-  if (contains(text, ": failed command: ")) {
+  // ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x6 frozen / ata1.00: error: { UNC } / ata3: COMRESET failed (errno=-16)
+  const bool failed = contains(text, ": failed command: ") || contains(text, ": COMRESET failed");
+  if (failed || contains(text, ": exception Emask ") || contains(text, ": error: { ")) {
     Scan scan(text);
-    see(of_disk("ata_error", std::string(scan.until(".:")), Severity::warning, Action::alert, 5));
+    Sighting s = of_disk("ata_error", std::string(scan.until(".:")), Severity::warning, Action::alert, 5);
+    if (!failed) s.joins_only = true, s.count = 0;
+    see(std::move(s));
   }
   return true;
 }
@@ -184,18 +224,42 @@ bool match_file_system(std::string_view text, const See& see) {
   else if (xfs && (contains(text, "Shutting down filesystem") || contains(text, "hutting down") || contains(text, "has been shut down") || contains(text, "xfs_do_force_shutdown")))
     see(of_disk("shut_down", disk, Severity::fatal, Action::drain, 20));
   else if (text.starts_with("EXT4-fs error") || text.starts_with("EXT3-fs error") || text.starts_with("BTRFS error") || text.starts_with("BTRFS critical") ||
-           contains(text, "I/O error") || contains(text, "IO failure") || contains(text, "metadata corruption detected") || contains(text, "Detected IO errors") ||
-           text.starts_with("Aborting journal"))
+           contains(text, "I/O error") || contains(text, "IO failure") || contains(text, "etadata corruption detected") || contains(text, "Metadata CRC error detected") ||
+           contains(text, "Detected IO errors") || text.starts_with("Aborting journal") || contains(text, "Internal error ") || contains(text, "orruption detected") ||
+           contains(text, "xfs_log_force: error -5") || contains(text, "writeback error on ") || contains(text, "potential data loss") ||
+           contains(text, "ata will be lost") || contains(text, "block allocation failed for inode"))
     see(of_disk("fs_error", disk, Severity::error, Action::alert, 11));
   return true;
 }
 
 // md/raid1:md0: Disk failure on sda1, disabling device.
+// md/raid:md5: Cannot continue operation (2/4 failed).
+// md/raid1:md0: sda1: rescheduling sector 1234
+// md: kicking non-fresh sdb1 from array!
 bool match_raid(std::string_view text, const See& see) {
-  if (!text.starts_with("md/raid") && !text.starts_with("md: ")) return false;
   Scan scan(text);
-  if (!scan.skip_past("Disk failure on ")) return true;
-  see(of_disk("raid_disk_failed", disk_of(name_at(scan)), Severity::error, Action::alert, 15));
+  // device-mapper: multipath: 253:4: Failing path 8:16.
+  if (scan.take("device-mapper: multipath: ")) {
+    scan.skip_past(":");
+    const std::string_view minor = scan.while_is(is_digit);
+    if (contains(scan.rest(), "Failing path ")) see(of_disk("path_failed", fmt::format("dm-{}", minor), Severity::warning, Action::alert, 9));
+    return true;
+  }
+  if (!text.starts_with("md/raid") && !text.starts_with("md: ") && !text.starts_with("raid1: ") && !text.starts_with("raid10: ") && !text.starts_with("raid5: "))
+    return false;
+  if (Scan failure = scan; failure.skip_past("Disk failure on ")) {
+    see(of_disk("raid_disk_failed", disk_of(name_at(failure)), Severity::error, Action::alert, 15));
+  } else if (Scan kicked = scan; kicked.skip_past("kicking non-fresh ")) {
+    see(of_disk("raid_disk_failed", disk_of(name_at(kicked)), Severity::error, Action::alert, 15));
+  } else if (contains(text, "Cannot continue operation")) {
+    scan.until(":");
+    scan.take(":");
+    see(of_disk("raid_failed", std::string(scan.until(":")), Severity::fatal, Action::drain, 35));
+  } else if (contains(text, ": rescheduling sector ")) {
+    const size_t end = text.find(": rescheduling");
+    const size_t begin = text.rfind(' ', end);
+    see(of_disk("raid_read_error", disk_of(text.substr(begin + 1, end - begin - 1)), Severity::warning, Action::alert, 9));
+  }
   return true;
 }
 
@@ -217,6 +281,48 @@ std::string_view lustre_target(std::string_view text) {
   const size_t dash = text.find('-');
   const size_t second = dash == std::string_view::npos ? dash : text.find('-', dash + 1);
   return text.substr(0, second);
+}
+
+// ceph: mds0 hung / ceph: mds0 came back
+// ceph: mds0 closed our session / ceph: mds0 reconnect denied
+// libceph: mon1 (1)10.0.0.3:6789 session lost, hunting for new mon / libceph: mon2 (1)10.0.0.4:6789 session established
+// libceph (fb30d64e-7a8c-46d3-bbd7-77a3b1f080d1 e857): osd2 down / ...: osd2 up
+bool match_ceph(std::string_view text, const See& see) {
+  if (!text.starts_with("ceph: ") && !text.starts_with("libceph: ") && !text.starts_with("libceph (")) return false;
+  Scan scan(text);
+  scan.skip_past(": ");
+  scan.spaces();
+  std::string_view server = scan.word();
+  // Any monitor will do.
+  if (server.starts_with("mon")) server = "mon";
+  if (contains(text, "came back") || contains(text, "session established") || contains(text, "reconnect success") || text.ends_with(" up"))
+    see(remote("ceph", server, Severity::info, true));
+  else if (contains(text, "closed our session") || contains(text, "reconnect denied"))
+    see(remote("ceph", server, Severity::error, false));
+  else if (contains(text, " hung") || contains(text, "session lost") || (server.starts_with("osd") && text.ends_with(" down")))
+    see(remote("ceph", server, Severity::warning, false));
+  return true;
+}
+
+// mmfs: [E] Lost membership in cluster gpfs1. Unmounting file systems.
+// mmfs: Error=MMFS_DISKFAIL, ID=0x9C6C05FA, Tag=11168983:   disk nsd1
+// beegfs: mount(1234) [Messaging (RPC)] >> Retrying communication with node: beegfs-storage st01 [ID: 1]
+// LNet: There was an unexpected network error while writing to 10.0.0.1: -110.
+bool match_cluster_file_system(std::string_view text, const See& see) {
+  Scan scan(text);
+  if (scan.take("mmfs: ")) {
+    if (contains(text, "[E] ") || contains(text, "[X] ") || contains(text, "Error=MMFS_")) see(remote("gpfs", "", Severity::error, false));
+    return true;
+  }
+  if (scan.take("beegfs: ")) {
+    if (scan.skip_past("Retrying communication with node: ")) see(remote("beegfs", scan.until("["), Severity::warning, false));
+    return true;
+  }
+  if (scan.take("LNet: ")) {
+    if (contains(text, "network error")) see(remote("lustre", "LNet", Severity::warning, false));
+    return true;
+  }
+  return false;
 }
 
 // nfs: server nas01 not responding, still trying
@@ -273,13 +379,7 @@ bool match_remote(std::string_view text, const See& see) {
       see(remote("lustre", target, Severity::warning, false));
     return true;
   }
-  // ceph: mds0 hung; libceph: mon1 (1)10.0.0.3:6789 session lost, hunting for new mon
-  if ((text.starts_with("ceph: ") && contains(text, " hung")) || (text.starts_with("libceph: ") && contains(text, "session lost"))) {
-    scan.skip_past(": ");
-    see(remote("ceph", scan.word(), Severity::warning, false));
-    return true;
-  }
-  return false;
+  return match_ceph(text, see) || match_cluster_file_system(text, see);
 }
 
 }  // namespace
