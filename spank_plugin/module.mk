@@ -3,7 +3,7 @@
 # carries what it needs (C++ runtime, fmt, its own objects of common/) and depends on libc alone.
 spank_logic := $(addprefix spank_plugin/,checks.cc command_line.cc environment.cc node_order.cc node_tree.cc option_table.cc rank_order.cc record.cc \
   task_binding.cc)
-spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc toml_schema.cc) \
+spank_common := $(addprefix common/,agent_client.cc error.cc files.cc hostlist.cc job.cc key_values.cc layout.cc process.cc site.cc smaller_layouts.cc toml_schema.cc) \
   $(wildcard common/plan/*.cc)
 spank_objects := $(patsubst %.cc,$(BUILD)/obj/plugin/%.o,$(sort $(wildcard spank_plugin/*.cc) $(filter-out %/draw.cc,$(wildcard spank_plugin/placement/*.cc)) $(spank_common)))
 
@@ -26,5 +26,7 @@ $(BUILD)/spank_mm_train.so: $(spank_objects) spank_plugin/exports.map
 	@echo "  LINK  $@"
 	@$(CXX) -shared $(LDFLAGS) $(if $(SAN),,-static-libstdc++ -static-libgcc) \
 	  -Wl,--version-script=spank_plugin/exports.map -Wl,-z,relro,-z,now $(filter %.o,$^) -o $@
+	@# Slurm's own functions stay open; one of ours would keep Slurm from loading it.
+	@! nm -DC --undefined-only $@ | grep ' mm::' || { rm -f $@; exit 1; }
 
 -include $(spank_objects:.o=.d)
