@@ -61,8 +61,9 @@ struct ConstView {
   Extents global_shape;
   Box box;
   const void* data = nullptr;  // read during the call of save only
-  // The axis along which other layouts cut the tensor (tensor parallelism), where it is not the first: a large box is then kept as
-  // up to eight boxes along it, so that a load of one rank's part reads little else. -1: none.
+  // The axis along which other layouts cut the tensor (tensor parallelism). A large box is kept as up to eight boxes along it, so
+  // that a load of one rank's part reads little else; along the first axis, 0, it needs no cut. -1: not known; large tensors of
+  // two dimensions and more are then cut along the second axis, which serves parts along the first one as well.
   int cut_axis = -1;
 };
 struct View {
@@ -135,6 +136,10 @@ struct Tiers {
   int64_t shared_every = 1;   // each so many saves goes to the shared file system too; 0: none does
 };
 
+// Whether large tensors are kept compressed (Blosc with zstd, lossless, all other tools of HDF5 need its filter 32001 then):
+// never, always, or where a rank expects that to be faster than writing them as they are (checkpoint/compression_choice.h).
+enum class Compression { off, automatic, on };
+
 struct Writer;     // checkpoint/commit.h
 class NearCopies;  // checkpoint/tiers.h
 
@@ -151,6 +156,9 @@ class RunFolder {
   // Before anything is loaded, where there are tiers: a load then takes the newest step of all of them, of each file the
   // nearest copy that verifies. Collective. A tier that cannot be had is left out; returns why, of this rank.
   std::vector<std::string> use_tiers(Group& group, const Tiers& tiers);
+
+  // Of the saves that follow; off by default.
+  void compress(Compression mode);
 
   // Saves and commits step `step` ("this many steps are done") straight from the views. Collective; blocks until committed or
   // failed. Never throws for what a disk can do: the result says it, the same on all ranks. The first save claims the run for

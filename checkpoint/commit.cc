@@ -8,7 +8,8 @@
 //  HDF5
 //     structure of its file from the save before, or builds it in memory, creates the file and reserves its space (a full disk
 //     shows here), streams the payload block by block (hash, write), writes hashes, index and structure, then fsync and close,
-//     then fsync of the private folder.
+//     then fsync of the private folder. A rank that compresses (checkpoint/compression_choice.h) writes the structure behind
+//     the payload, for only then it knows how long that is.
 //     Where there are nearer tiers (checkpoint/tiers.h), each rank first puts the same file there, and they become whole: rank
 //     0 hears from all, sends all the manifest, and each node publishes it. A failure there is told and fails nothing else.
 //  3. The ranks tell rank 0 their record (size and hashes) or their error. One error and the save has failed.
@@ -135,6 +136,10 @@ std::pair<std::string, Manifest> whole_tiers(const std::vector<std::string>& rep
   return {letters, manifest};
 }
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 // Collective. The tiers that have the step, and its payload.
 std::pair<std::string, uint64_t> save_near(NearCopies& near, Group& group, const SaveTask& task, const Manifest& manifest,
                                            const WriteOptions& options) {
@@ -159,7 +164,7 @@ std::pair<std::string, uint64_t> save_near(NearCopies& near, Group& group, const
 
 // The parts of one save that follow each other, on all ranks.
 SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group, NearCopies* near, const SaveTask& task,
-                   const WriteOptions& options) {
+                   const WriteOptions& given) {
   const auto begin = std::chrono::steady_clock::now();
   const bool first = group.rank() == 0;
   SaveResult result;
@@ -176,10 +181,12 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   const std::string name = started.substr(space + 1);
   const auto manifest = [&](const std::string& tiers) {
     const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return Manifest{task.step,  name, version_line("mm-train"), now, seconds, std::stoll(started.substr(1, space - 1)),
+    return Manifest{task.step,  name, version_line("mm-train"), now, seconds_since(begin), std::stoll(started.substr(1, space - 1)),
                     task.facts, {}, tiers};
   };
+  // One choice for all copies of the file, which are the same bytes.
+  WriteOptions options = given;
+  if (task.problem.empty()) options.compress = writer.compression.next(task.shared, task.mine, options.threads);
   if (near != nullptr) {
     std::tie(result.tiers, result.bytes) = save_near(*near, group, task, manifest(""), options);
     result.problems = near->problems();
@@ -194,8 +201,10 @@ SaveResult attempt(const std::string& checkpoints, Writer& writer, Group& group,
   const std::vector<std::string> reports = group.gather(report_of([&] {
     if (!task.problem.empty()) throw Error(exit_status::internal, task.problem);
     const Identity identity{name, task.step, group.rank(), group.size()};
+    const auto begin_of_file = std::chrono::steady_clock::now();
     const FileRecord record =
         write_rank_file(private_folder + "/" + rank_file_name(group.rank()), identity, task.mine, options);
+    writer.compression.written(options.compress, record.stored, seconds_since(begin_of_file));
     io::sync_folder(private_folder);
     return text_of(record);
   }));
@@ -256,7 +265,7 @@ SaveResult save_step(const std::string& checkpoints, Writer& writer, Group& grou
   // Our private folder after a failure; after a commit over an older folder of that name, the older one.
   if (group.rank() == 0 && task.shared) remove_leftovers(checkpoints);
   result.step = task.step;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = seconds_since(begin);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/compression_choice.h"
 #include "checkpoint/owners.h"
 #include "checkpoint/rank_file_writer.h"
 
@@ -18,6 +19,7 @@ struct Writer {
   std::optional<int64_t> resumed_from;  // where a claim would say that it continues
   Owners owners;
   SkeletonCache skeletons;
+  CompressionChoice compression;
 };
 
 // The views of a rank that it is to write.

@@ -13,14 +13,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int format_version = 1;
+constexpr int format_version = 2, oldest_version = 1;  // 1 knew neither compressed payload nor small blocks
 constexpr uint64_t most_manifest_bytes = uint64_t{256} << 20;
 const std::string last_line_begin = "\"xxh3_128\": \"";
 const std::string last_line_end = "\"}\n";
 
 json json_of(const FileRecord& r) {
-  return {{"size", r.size},       {"index", {r.index_offset, r.index_bytes}}, {"hashes", {r.hash_offset, r.hash_count}},
-          {"payload", r.payload}, {"index_xxh3_128", r.index_hash},           {"structure_xxh3_128", r.structure_hash}};
+  json j = {{"size", r.size},       {"index", {r.index_offset, r.index_bytes}}, {"hashes", {r.hash_offset, r.hash_count}},
+            {"payload", r.payload}, {"index_xxh3_128", r.index_hash},           {"structure_xxh3_128", r.structure_hash}};
+  if (r.stored != r.payload) j["stored"] = r.stored;
+  return j;
 }
 
 FileRecord file_record_of(const json& j) {
@@ -31,6 +33,7 @@ FileRecord file_record_of(const json& j) {
   r.hash_offset = j.at("hashes").at(0).get<uint64_t>();
   r.hash_count = j.at("hashes").at(1).get<uint64_t>();
   r.payload = j.at("payload").get<uint64_t>();
+  r.stored = j.value("stored", r.payload);
   r.index_hash = j.at("index_xxh3_128").get<std::string>();
   r.structure_hash = j.at("structure_xxh3_128").get<std::string>();
   return r;
@@ -41,6 +44,12 @@ FileRecord file_record_of(const json& j) {
 uint64_t Manifest::payload() const {
   uint64_t sum = 0;
   for (const FileRecord& f : files) sum += f.payload;
+  return sum;
+}
+
+uint64_t Manifest::stored() const {
+  uint64_t sum = 0;
+  for (const FileRecord& f : files) sum += f.stored;
   return sum;
 }
 
@@ -93,9 +102,9 @@ Manifest parse_manifest_body(const std::string& text, const std::string& where) 
     if (j.at("format").get<std::string>() != "mm-train checkpoint")
       throw BadStep("checkpoint: " + where + ": not an mm-train checkpoint");
     const int version = j.at("version").get<int>();
-    if (version != format_version) {
-      throw usage_error(
-          fmt::format("checkpoint: {}: format version {}; this program reads version {}", where, version, format_version));
+    if (version < oldest_version || version > format_version) {
+      throw usage_error(fmt::format("checkpoint: {}: format version {}; this program reads versions {} to {}", where, version,
+                                    oldest_version, format_version));
     }
     Manifest m;
     m.step = j.at("step").get<int64_t>();

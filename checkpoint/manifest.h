@@ -23,6 +23,7 @@ struct FileRecord {
   uint64_t index_offset = 0, index_bytes = 0;  // of /mm/index
   uint64_t hash_offset = 0, hash_count = 0;    // of /mm/hash, 8 bytes each
   uint64_t payload = 0;                        // bytes
+  uint64_t stored = 0;                         // bytes that it takes in the file, less where some of it is compressed
   std::string index_hash, structure_hash;      // XXH3-128
 
   bool operator==(const FileRecord&) const = default;
@@ -40,6 +41,7 @@ struct Manifest {
   std::string tiers{};            // where it was saved, as in SaveResult; empty: not told
 
   uint64_t payload() const;
+  uint64_t stored() const;
 };
 
 // A record as one line of JSON, to be sent to rank 0, and back.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 
+#include "checkpoint/frame.h"
 #include "checkpoint/hash.h"
 
 namespace mm::checkpoint {
@@ -109,7 +110,8 @@ void RankFile::check_structure() {
 
 void RankFile::will_need(const Entry& e, uint64_t block) {
   try {
-    source(best_)->will_need(e.offset + block * block_bytes, block_bytes);
+    const Range stored = e.stored(block);
+    source(best_)->will_need(stored.begin, stored.end - stored.begin);
   } catch (const std::exception&) {
     // The read itself meets it again.
   }
@@ -118,23 +120,32 @@ void RankFile::will_need(const Entry& e, uint64_t block) {
 void RankFile::read_block(const Entry& e, uint64_t block, std::span<const Run> runs, std::vector<char>& scratch) {
   // Pieces that are hashed while they are still in the processor's cache.
   constexpr uint64_t piece_bytes = 128 << 10;
-  const uint64_t begin = block * block_bytes, length = std::min(block_bytes, e.bytes() - begin);
-  const bool direct = runs.size() == 1 && runs[0].count == length;
-  if (!direct) scratch.resize(std::max<size_t>(scratch.size(), runs.empty() ? piece_bytes : length));
+  const Blocks blocks = e.blocks();
+  const Range stored = e.stored(block), span = blocks.span(block);
+  const uint64_t length = stored.end - stored.begin, opened = e.compressed ? blocks.piece : length;
+  const bool direct = runs.size() == 1 && runs[0].count == opened;  // the block as it is goes to one place
+  const bool kept = !runs.empty() && (e.compressed || !direct);     // what is read stays in scratch
+  const uint64_t wanted = (kept ? length : runs.empty() ? piece_bytes : 0) + (e.compressed && kept && !direct ? opened : 0);
+  scratch.resize(std::max<size_t>(scratch.size(), wanted));
+  char* const plain = direct ? runs[0].target : e.compressed && kept ? scratch.data() + length : scratch.data();
   try_places([&](Source& source, const std::string& place) {
     Hash64 hash;
     for (uint64_t at = 0; at < length; at += piece_bytes) {
       const uint64_t n = std::min(piece_bytes, length - at);
-      char* to = direct ? runs[0].target + at : runs.empty() ? scratch.data() : scratch.data() + at;
-      source.read(to, n, e.offset + begin + at);
+      char* to = kept ? scratch.data() + at : runs.empty() ? scratch.data() : plain + at;
+      source.read(to, n, stored.begin + at);
       hash.add(to, n);
     }
-    if (hash.value() == hashes_[e.first_block + block]) return;
-    throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): the hash of block {}, bytes {} to {} of the file, does not hold",
-                              place, e.name, e.role, block, e.offset + begin, e.offset + begin + length));
+    const auto fail = [&](const std::string& what) {
+      throw BadStep(fmt::format("checkpoint: {}: tensor {} ({}): block {}, bytes {} to {} of the file: {}", place, e.name, e.role,
+                                block, stored.begin, stored.end, what));
+    };
+    if (hash.value() != hashes_[e.first_block + block]) fail("its hash does not hold");
+    if (!e.compressed || runs.empty()) return;
+    if (const std::string error = open_frame(scratch.data(), length, plain, opened); !error.empty()) fail(error);
   });
   if (direct) return;
-  for (const Run& r : runs) std::memcpy(r.target, scratch.data() + (r.source - begin), r.count);
+  for (const Run& r : runs) std::memcpy(r.target, plain + (r.source - span.begin), r.count);
 }
 
 void check_rank_file(const std::string& path, const FileRecord& record, const Identity& identity) {
@@ -142,7 +153,7 @@ void check_rank_file(const std::string& path, const FileRecord& record, const Id
   file.check_structure();
   std::vector<char> scratch;
   for (const Entry& e : file.entries()) {
-    for (uint64_t block = 0; block < e.blocks(); ++block) file.read_block(e, block, {}, scratch);
+    for (uint64_t block = 0; block < e.blocks().count(); ++block) file.read_block(e, block, {}, scratch);
   }
 }
 

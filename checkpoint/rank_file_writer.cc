@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "checkpoint/box.h"
+#include "checkpoint/compressed_payload.h"
 #include "checkpoint/hash.h"
+#include "checkpoint/rows.h"
 #include "checkpoint/threads.h"
 
 namespace mm::checkpoint {
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t longest_name = 8192;  // bytes, so that an attribute holds it
 constexpr size_t most_dimensions = 32;
+constexpr uint64_t least_compressed = 64 << 10;  // bytes of a tensor; below it the chunk's own structure would be much of it
 
 Entry entry_of(const ConstView& v) {
   const std::string who = fmt::format("checkpoint: save tensor {} ({})", v.name, v.role);
@@ -32,33 +35,15 @@ Entry entry_of(const ConstView& v) {
   return e;
 }
 
-// Where an entry's payload lies in memory: rows of `row` bytes, `stride` apart.
-struct Rows {
-  const char* data = nullptr;
-  uint64_t row = 0, stride = 0;
-
-  // Bytes [begin, begin + count); `scratch` holds them where they do not lie together.
-  const char* get(uint64_t begin, uint64_t count, std::vector<char>& scratch) const {
-    if (row == stride) return data + begin;
-    scratch.resize(count);
-    for (uint64_t done = 0; done < count;) {
-      const uint64_t at = begin + done, within = at % row, n = std::min(row - within, count - done);
-      std::memcpy(scratch.data() + done, data + at / row * stride + within, n);
-      done += n;
-    }
-    return scratch.data();
-  }
-};
-
 struct Part {
   Entry entry;
   Rows rows;
 };
 
-// Where to cut the box along view.cut_axis, its ends included: at eighths of the whole tensor, or quarters or halves where rows
-// would become short; only the ends where that is not worth it.
-std::vector<int64_t> cuts_of(const Entry& e, int cut_axis) {
-  constexpr uint64_t least_row = 1024, least_part = 64 << 10;  // bytes
+// Where to cut the box along an axis, its ends included: at eighths of the whole tensor, or quarters or halves where rows would
+// become short; only the ends where that is not worth it.
+std::vector<int64_t> cuts_of(const Entry& e, int cut_axis, uint64_t least_part) {
+  constexpr uint64_t least_row = 1024;  // bytes
   const auto axis = static_cast<size_t>(cut_axis);
   const int64_t begin = e.box.offset[axis], end = begin + e.box.shape[axis];
   int64_t inner = static_cast<int64_t>(size_of(e.dtype));
@@ -81,12 +66,17 @@ std::vector<int64_t> cuts_of(const Entry& e, int cut_axis) {
 void add_parts(const ConstView& v, std::vector<Part>& parts) {
   const Entry whole = entry_of(v);
   const char* data = static_cast<const char*>(v.data);
-  if (v.cut_axis <= 0 || static_cast<size_t>(v.cut_axis) >= whole.box.shape.size() || whole.bytes() == 0) {
+  const bool known = v.cut_axis >= 0;
+  const auto axis = static_cast<size_t>(known ? v.cut_axis : 1);
+  std::vector<int64_t> cuts;
+  // A dataset's structure takes some 1.5 KiB: less than a hundredth where nobody has asked for it.
+  constexpr uint64_t least_part = 64 << 10, least_part_unasked = 256 << 10;
+  if (axis > 0 && axis < whole.box.shape.size() && whole.bytes() > 0)
+    cuts = cuts_of(whole, static_cast<int>(axis), known ? least_part : least_part_unasked);
+  if (cuts.size() <= 2) {
     parts.push_back({whole, {data, 1, 1}});
     return;
   }
-  const auto axis = static_cast<size_t>(v.cut_axis);
-  const std::vector<int64_t> cuts = cuts_of(whole, v.cut_axis);
   uint64_t inner = size_of(v.dtype);
   for (size_t d = axis + 1; d < whole.box.shape.size(); ++d) inner *= static_cast<uint64_t>(whole.box.shape[d]);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
@@ -94,6 +84,7 @@ void add_parts(const ConstView& v, std::vector<Part>& parts) {
                       static_cast<uint64_t>(whole.box.shape[axis]) * inner}};
     part.entry.box.offset[axis] = cuts[i];
     part.entry.box.shape[axis] = cuts[i + 1] - cuts[i];
+    part.entry.fine = true;
     parts.push_back(std::move(part));
   }
 }
@@ -109,9 +100,10 @@ std::vector<Block> blocks_of(const std::vector<Entry>& entries, const std::vecto
   std::vector<Block> blocks;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Entry& e = entries[i];
-    for (uint64_t at = 0; at < e.bytes(); at += block_bytes) {
-      blocks.push_back({&parts[i].rows, at, std::min(block_bytes, e.bytes() - at), e.offset + at,
-                        static_cast<size_t>(e.first_block + at / block_bytes)});
+    const Blocks all = e.blocks();
+    for (uint64_t k = 0; k < all.count(); ++k) {
+      const Range span = all.span(k);
+      blocks.push_back({&parts[i].rows, span.begin, span.end - span.begin, e.offset + span.begin, static_cast<size_t>(e.first_block + k)});
     }
   }
   return blocks;
@@ -188,36 +180,54 @@ FileRecord fill_rank_file(io::File& file, const Identity& identity, const std::v
   RankIndex index{identity, {}};
   FileRecord record;
   std::vector<Part> parts;
+  bool any_compressed = false;
   for (const ConstView& v : views) add_parts(v, parts);
   for (Part& part : parts) {
     Entry& e = part.entry;
+    e.compressed = options.compress && e.bytes() >= least_compressed && !e.box.shape.empty();
+    any_compressed = any_compressed || e.compressed;
     e.first_block = record.hash_count;
-    record.hash_count += e.blocks();
+    record.hash_count += e.blocks().count();
     record.payload += e.bytes();
     index.entries.push_back(std::move(e));
   }
-  record.index_bytes = encode(index).size();
+  std::vector<uint64_t> hashes;
   SkeletonCache own;
-  SkeletonCache& cache = options.skeletons != nullptr ? *options.skeletons : own;
-  Skeleton& skeleton = cache.get(index.entries, record.index_bytes, record.hash_count);
+  Skeleton behind;
+  Skeleton* structure = &behind;
+  if (any_compressed) {
+    std::vector<Rows> rows;
+    for (const Part& part : parts) rows.push_back(part.rows);
+    CompressedPayload payload = write_compressed(file, index.entries, rows, options.threads, options.pace);
+    hashes = std::move(payload.hashes);
+    record.index_bytes = encode(index).size();
+    behind = make_skeleton_behind(index.entries, record.index_bytes, record.hash_count, payload.end);
+    record.stored = payload.end - payload_begin;
+    file.allocate(behind.size);
+  } else {
+    record.index_bytes = encode(index).size();
+    SkeletonCache& cache = options.skeletons != nullptr ? *options.skeletons : own;
+    structure = &cache.get(index.entries, record.index_bytes, record.hash_count);
+    record.stored = record.payload;
+    file.allocate(structure->size);
+    hashes = write_payload(file, blocks_of(index.entries, parts), options);
+  }
+  Skeleton& skeleton = *structure;
   record.size = skeleton.size;
   record.index_offset = skeleton.index_offset;
   record.hash_offset = skeleton.hash_offset;
-
-  file.allocate(record.size);
-  const std::vector<uint64_t> hashes = write_payload(file, blocks_of(index.entries, parts), options);
 
   const std::string blob = encode(index);
   record.index_hash = hash128(blob);
   skeleton.patch(record.index_offset, blob);
   skeleton.patch(record.hash_offset,
                  std::string(reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)));
-  Hash128 structure;
+  Hash128 hash;
   for (const Skeleton::Piece& p : skeleton.structure) {
-    structure.add(p.bytes.data(), p.bytes.size());
+    hash.add(p.bytes.data(), p.bytes.size());
     if (!all_zero(p.bytes)) file.write(p.bytes.data(), p.bytes.size(), p.offset);  // a new file is zeros
   }
-  record.structure_hash = structure.hex();
+  record.structure_hash = hash.hex();
   return record;
 }
 

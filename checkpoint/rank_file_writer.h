@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes one rank's file of a step in one pass: space reserved, payload hashed block by block as it streams out, then hashes,
-// index and structure, fsync, close. Every byte is written once.
+// index and structure, fsync, close. Every byte is written once. A file whose payload is compressed grows as it is written, for
+// how long it will be is not known before; the same views make the same bytes, whatever the number of threads.
 #pragma once
 
 #include <map>
@@ -30,6 +31,7 @@ class SkeletonCache {
 struct WriteOptions {
   int threads = 1;          // that hash and write
   bool background = false;  // those threads run where a core is idle
+  bool compress = false;    // large tensors
   Pace* pace = nullptr;
   SkeletonCache* skeletons = nullptr;
 };

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
+#include <thread>
 
 #include "checkpoint/box.h"
 #include "checkpoint/commit.h"
@@ -70,8 +70,12 @@ void read_box(const safetensors::File& file, const safetensors::TensorInfo& info
 
 }  // namespace
 
-Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::vector<TensorMeta> tensors, int ranks,
+Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::vector<TensorMeta> tensors, const Packing& packing,
                 const std::function<void(const std::vector<View>&)>& read, const std::function<void(uint64_t)>& progress) {
+  const int ranks = packing.ranks;
+  WriteOptions options;
+  options.compress = packing.compress;
+  if (packing.compress) options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::string checkpoints = RunFolder(run, true).path();
   uint64_t total = 0;
   for (const TensorMeta& t : tensors) total += t.bytes();
@@ -88,7 +92,7 @@ Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::v
       const Shard shard = shard_of(tensors, begin, end);
       read(shard.views);
       manifest.files.push_back(
-          write_rank_file(folder + "/" + rank_file_name(rank), {manifest.writer, step, rank, ranks}, to_save(shard)));
+          write_rank_file(folder + "/" + rank_file_name(rank), {manifest.writer, step, rank, ranks}, to_save(shard), options));
       progress(shard.memory.size());
     }
     io::sync_folder(folder);
@@ -98,18 +102,18 @@ Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::v
     throw;
   }
   remove_leftovers(checkpoints);
-  return {tensors.size(), total, ranks};
+  return {tensors.size(), total, manifest.stored(), ranks};
 }
 
-Repacked reshard(StepReader& step, const std::string& run, int ranks, const std::function<void(uint64_t)>& progress) {
+Repacked reshard(StepReader& step, const std::string& run, const Packing& packing, const std::function<void(uint64_t)>& progress) {
   std::vector<TensorMeta> tensors;
   for (const auto& [key, t] : step.tensors()) tensors.push_back({key.first, key.second, t.dtype, t.global_shape});
   const Manifest& m = step.manifest();
   return repack(
-      run, m.step, m.facts, std::move(tensors), ranks, [&](const std::vector<View>& views) { step.read(views); }, progress);
+      run, m.step, m.facts, std::move(tensors), packing, [&](const std::vector<View>& views) { step.read(views); }, progress);
 }
 
-Repacked import_safetensors(const std::string& folder, const std::string& run, int64_t step, int ranks,
+Repacked import_safetensors(const std::string& folder, const std::string& run, int64_t step, const Packing& packing,
                             const std::function<void(uint64_t)>& progress) {
   const safetensors::ModelFolder<safetensors::File> files(folder);
   std::vector<TensorMeta> tensors;
@@ -131,7 +135,7 @@ Repacked import_safetensors(const std::string& folder, const std::string& run, i
       read_box(file, file.tensors().at(v.name), v);
     }
   };
-  return repack(run, step, facts, std::move(tensors), ranks, read, progress);
+  return repack(run, step, facts, std::move(tensors), packing, read, progress);
 }
 
 }  // namespace mm::checkpoint

@@ -21,19 +21,25 @@ struct TensorMeta {
 
 struct Repacked {
   size_t tensors = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, stored = 0;
   int files = 0;
 };
 
-// `read` fills views of a few boxes. The bytes are spread evenly over `ranks` files. An existing step of that number is
-// replaced in one operation. `progress`: bytes done.
-Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::vector<TensorMeta> tensors, int ranks,
+// Into so many files, of large tensors compressed or not.
+struct Packing {
+  int ranks = 1;
+  bool compress = false;
+};
+
+// `read` fills views of a few boxes. The bytes are spread evenly over the files. An existing step of that number is replaced in
+// one operation. `progress`: bytes done.
+Repacked repack(const std::string& run, int64_t step, const Facts& facts, std::vector<TensorMeta> tensors, const Packing& packing,
                 const std::function<void(const std::vector<View>&)>& read, const std::function<void(uint64_t)>& progress);
 
 // All tensors of a step, as a step of the same number of another run (or of its own) in so many files.
-Repacked reshard(StepReader& step, const std::string& run, int ranks, const std::function<void(uint64_t)>& progress);
+Repacked reshard(StepReader& step, const std::string& run, const Packing& packing, const std::function<void(uint64_t)>& progress);
 // The tensors of a Hugging Face folder with the role "param"; its config.json and preprocessor_config.json become facts.
-Repacked import_safetensors(const std::string& folder, const std::string& run, int64_t step, int ranks,
+Repacked import_safetensors(const std::string& folder, const std::string& run, int64_t step, const Packing& packing,
                             const std::function<void(uint64_t)>& progress);
 
 }  // namespace mm::checkpoint

@@ -51,6 +51,10 @@ std::vector<std::string> RunFolder::use_tiers(Group& group, const Tiers& tiers) 
   return near_->problems();
 }
 
+void RunFolder::compress(Compression mode) {
+  writer_->compression.set(mode);
+}
+
 SaveResult RunFolder::save(Group& group, int64_t step, const std::vector<ConstView>& tensors, const Facts& facts) {
   WriteOptions options;
   options.skeletons = &writer_->skeletons;

@@ -130,7 +130,7 @@ SaveResult Saver::State::flush(const Job& job) {
     return result;
   }
   try {
-    const WriteOptions write{options.threads, true, &pace, &skeletons};
+    const WriteOptions write{.threads = options.threads, .background = true, .pace = &pace, .skeletons = &skeletons};
     result = save_step(folder.checkpoints_, *folder.writer_, *channel, folder.near_.get(), job.task, write);
     if (result.committed && job.task.shared && options.keep && channel->rank() == 0) remove_old(result);
   } catch (const std::exception& e) {

@@ -5,7 +5,8 @@
 //
 // The result is an ordinary HDF5 file (version 1.8 and later): contiguous datasets /t/NAME/ROLE/K, percent-encoded, with
 // attributes name, role, global_shape, offset and dtype; bfloat16 as the committed float type /types/bfloat16; /mm/index and
-// /mm/hash.
+// /mm/hash. A compressed entry is a chunked dataset with filter 32001. How long its chunks are is known only when they have been
+// written, so of such a file the payload comes first and the structure behind it.
 #pragma once
 
 #include <string>
@@ -30,5 +31,9 @@ struct Skeleton {
 
 // Sets `offset` of each entry. Throws Error where the library fails.
 Skeleton make_skeleton(std::vector<Entry>& entries, uint64_t index_bytes, uint64_t hash_count);
+
+// Of entries whose payload lies in the file already, between payload_begin and `payload_end`.
+inline constexpr uint64_t payload_begin = 4096;
+Skeleton make_skeleton_behind(std::vector<Entry>& entries, uint64_t index_bytes, uint64_t hash_count, uint64_t payload_end);
 
 }  // namespace mm::checkpoint

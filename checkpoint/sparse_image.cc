@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <string>
 
 namespace mm::checkpoint {
 namespace {
@@ -16,12 +17,14 @@ constexpr uint64_t page_bytes = 4096;
 
 struct DriverInfo {
   SparseImage* image;
+  Placement* placement;
 };
 
 // What the library holds as an open file: its own part must come first.
 struct ImageFile {
   H5FD_t library_part;
   SparseImage* image;
+  Placement* placement;
   haddr_t end_of_allocation;
 };
 
@@ -59,6 +62,7 @@ H5FD_class_t make_class() {
     auto* file = new (std::nothrow) ImageFile{};
     if (file == nullptr) return nullptr;
     file->image = info->image;
+    file->placement = info->placement;
     return &file->library_part;
   };
   c.close = [](H5FD_t* file) -> herr_t {
@@ -90,8 +94,53 @@ H5FD_class_t make_class() {
   return c;
 }
 
-// The library keeps a pointer to it.
-const H5FD_class_t driver_class = make_class();
+// A node of the tree of a dataset's chunks (version 1), as the library writes it: behind the entries that are in use lies what its
+// memory held before. That is made zero, so that a file tells nothing else and the same data make the same file.
+std::string without_rest(const void* node, size_t bytes) {
+  constexpr size_t head = 24, in_use_at = 6, child = 8, most = 64;  // "TREE", type, level, u16 entries in use, two siblings; entries of a node
+  std::string out(static_cast<const char*>(node), bytes);
+  if (bytes < head + most * child || !out.starts_with("TREE") || out[4] != 1) return out;
+  uint16_t in_use = 0;
+  std::memcpy(&in_use, out.data() + in_use_at, sizeof in_use);
+  const size_t key = (bytes - head - most * child) / (most + 1), end = head + in_use * (key + child) + key;
+  if (in_use <= most) std::fill(out.begin() + static_cast<std::ptrdiff_t>(end), out.end(), '\0');
+  return out;
+}
+
+// Each request for room and each write comes here alone, unaligned: nothing is put together before.
+H5FD_class_t make_placing_class() {
+  H5FD_class_t c = make_class();
+  c.name = "mm_placed_image";
+  c.query = [](const H5FD_t*, unsigned long* flags) -> herr_t {
+    *flags = 0;
+    return 0;
+  };
+  c.alloc = [](H5FD_t* file, H5FD_mem_t type, hid_t, hsize_t bytes) -> haddr_t {
+    ImageFile& f = *of(file);
+    Placement& p = *f.placement;
+    if (type == H5FD_MEM_DRAW && !p.data.empty()) {
+      const auto [offset, length] = p.data.front();
+      p.data.pop_front();
+      return length == bytes ? offset : HADDR_UNDEF;
+    }
+    // The superblock is the first of all, and must be at 0.
+    const haddr_t at = f.end_of_allocation == 0 ? 0 : std::max<haddr_t>(f.end_of_allocation, p.end);
+    f.end_of_allocation = at + bytes;
+    return at;
+  };
+  c.write = [](H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t at, size_t bytes, const void* buffer) -> herr_t {
+    if (type == H5FD_MEM_DRAW) return 0;
+    return guarded([&] {
+      if (type != H5FD_MEM_BTREE) return of(file)->image->write(at, buffer, bytes);
+      const std::string node = without_rest(buffer, bytes);
+      of(file)->image->write(at, node.data(), node.size());
+    });
+  };
+  return c;
+}
+
+// The library keeps a pointer to them.
+const H5FD_class_t driver_class = make_class(), placing_class = make_placing_class();
 
 }  // namespace
 
@@ -126,8 +175,9 @@ void SparseImage::read(uint64_t offset, void* data, size_t bytes) const {
   }
 }
 
-SparseImageDriver::SparseImageDriver(hid_t access, SparseImage& image) : id_(H5FDregister(&driver_class)) {
-  const DriverInfo info{&image};
+SparseImageDriver::SparseImageDriver(hid_t access, SparseImage& image, Placement* placement)
+    : id_(H5FDregister(placement != nullptr ? &placing_class : &driver_class)) {
+  const DriverInfo info{&image, placement};
   ok_ = id_ >= 0 && H5Pset_driver(access, id_, &info) >= 0;
 }
 

@@ -23,13 +23,14 @@ template <class F>
 void for_each_block_run(const Entry& e, const View& v, F&& add) {
   const auto shared = intersection(e.box, v.box);
   if (!shared) return;
+  const Blocks blocks = e.blocks();
   const auto width = static_cast<int64_t>(size_of(e.dtype));
   char* target = static_cast<char*>(v.data);
   for_each_run(e.box, v.box, *shared, [&](int64_t from, int64_t to, int64_t count) {
     auto source = static_cast<uint64_t>(from * width);
     char* at = target + to * width;
     for (auto left = static_cast<uint64_t>(count * width); left > 0;) {
-      const uint64_t block = source / block_bytes, n = std::min(left, (block + 1) * block_bytes - source);
+      const uint64_t block = blocks.at(source), n = std::min(left, blocks.span(block).end - source);
       add(block, Run{source, n, at});
       source += n;
       at += n;
@@ -111,7 +112,8 @@ void StepReader::read_blocks(const std::vector<Block>& blocks, const std::functi
           throw;
         }
         const std::lock_guard lock(mutex);
-        progress(std::min(block_bytes, e.bytes() - b.number * block_bytes));
+        const Range span = e.blocks().span(b.number);
+        progress(span.end - span.begin);
       }
     });
     for (const size_t file : open) files_[file]->release();
@@ -124,7 +126,7 @@ void StepReader::check_payload(size_t file, const std::function<void(uint64_t)>&
   std::vector<Block> blocks;
   const std::vector<Entry>& entries = files_.at(file)->entries();
   for (size_t i = 0; i < entries.size(); ++i) {
-    for (uint64_t number = 0; number < entries[i].blocks(); ++number) blocks.push_back({file, i, number, {}});
+    for (uint64_t number = 0; number < entries[i].blocks().count(); ++number) blocks.push_back({file, i, number, {}});
   }
   read_blocks(blocks, progress);
 }

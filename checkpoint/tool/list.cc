@@ -59,7 +59,7 @@ int ls(const std::string& run, bool as_json) {
     const int64_t age = readable ? std::max<int64_t>(0, std::time(nullptr) - m.saved_at) : -1;
     if (as_json) {
       json j = {{"step", s.step}, {"path", s.path}, {"state", state}, {"pinned", s.pinned}, {"structure_ok", problems.empty()}};
-      if (readable) j.update({{"age_s", age}, {"bytes", m.payload()}, {"files", m.files.size()}, {"tiers", tiers}, {"save_s", m.seconds}});
+      if (readable) j.update({{"age_s", age}, {"bytes", m.payload()}, {"stored", m.stored()}, {"files", m.files.size()}, {"tiers", tiers}, {"save_s", m.seconds}});
       if (!problems.empty()) j["reason"] = problems[0];
       fmt::print("{}\n", line_of(j));
       continue;
@@ -86,7 +86,7 @@ int info(const Target& target, bool tensors, bool as_json) {
   }
   if (as_json) {
     json j = {{"step", s.step},          {"path", s.path},         {"bad", s.bad},         {"saved_at", m.saved_at},
-              {"program", m.program},    {"writer", m.writer},     {"bytes", m.payload()}, {"files", m.files.size()},
+              {"program", m.program},    {"writer", m.writer},     {"bytes", m.payload()}, {"stored", m.stored()},  {"files", m.files.size()},
               {"facts", json::object()}, {"roles", json::object()}};
     for (const auto& [name, value] : m.facts) j["facts"][name] = value_of(value);
     for (const auto& [role, sum] : roles) j["roles"][role] = {{"tensors", sum.tensors}, {"bytes", sum.bytes}};
@@ -105,6 +105,10 @@ int info(const Target& target, bool tensors, bool as_json) {
   fmt::print("step     {}{}\npath     {}\nsaved    {:%Y-%m-%d %H:%M:%S} by {}, writer {}\nsize     {} in {} files\n", s.step,
              s.bad ? " (marked bad)" : "", s.path, fmt::localtime(static_cast<std::time_t>(m.saved_at)), m.program, m.writer,
              text_of_bytes(m.payload()), m.files.size());
+  if (m.stored() != m.payload()) {
+    fmt::print("stored   compressed to {}, {:.1f} % of it\n", text_of_bytes(m.stored()),
+               100 * static_cast<double>(m.stored()) / static_cast<double>(m.payload()));
+  }
   for (const auto& [role, sum] : roles)
     fmt::print("role     {}: {} tensors, {}\n", role, sum.tensors, text_of_bytes(sum.bytes));
   for (const auto& [name, value] : m.facts) fmt::print("fact     {}: {}\n", name, value);

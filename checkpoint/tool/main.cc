@@ -27,7 +27,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   std::string first, second, folder, node_folder;
   int64_t step = -1, import_step = 0;
-  int ranks = 1;
+  Packing packing;
   double shard_gb = 5;
   bool json = false, tensors = false;
   tool::VerifyOptions verify_options;
@@ -82,19 +82,20 @@ int run(int argc, char** argv) {
   CLI::App* read = verb("import", "Make a step of a Hugging Face folder");
   read->add_option("--safetensors", folder, "The folder to read")->required()->type_name("DIR");
   read->add_option("--step", import_step, "The number of the step")->capture_default_str()->check(CLI::NonNegativeNumber);
-  const auto with_ranks = [&](CLI::App* v) {
-    return v->add_option("--ranks", ranks, "Into so many rank files, each in memory while it is written")
+  const auto with_packing = [&](CLI::App* v) {
+    v->add_flag("--compress", packing.compress, "Keep large tensors compressed, without loss");
+    return v->add_option("--ranks", packing.ranks, "Into so many rank files, each in memory while it is written")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
   };
-  with_ranks(read);
-  read->callback([&] { chosen = [&] { return tool::import_from(folder, first, import_step, ranks, json); }; });
+  with_packing(read);
+  read->callback([&] { chosen = [&] { return tool::import_from(folder, first, import_step, packing, json); }; });
 
   CLI::App* again = verb("reshard", "Write a step again, in another number of rank files");
   again->add_option("--to", second, "The run to write it to; may be RUN itself")->required()->type_name("RUN");
-  with_ranks(again)->required();
+  with_packing(again)->required();
   with_step(again);
-  again->callback([&] { chosen = [&] { return tool::reshard_to(target(), second, ranks, json); }; });
+  again->callback([&] { chosen = [&] { return tool::reshard_to(target(), second, packing, json); }; });
 
   CLI::App* often = verb("interval", "Say how often to save, and why; what is not given is measured in RUN");
   const auto seconds = [&](const char* name, std::optional<double>& to, const char* text) {

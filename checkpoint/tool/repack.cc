@@ -15,32 +15,33 @@ namespace {
 void report(int64_t step, const std::string& run, const Repacked& done, bool json) {
   if (json) {
     const nlohmann::json j = {
-        {"step", step}, {"run", run}, {"tensors", done.tensors}, {"bytes", done.bytes}, {"files", done.files}};
+        {"step", step}, {"run", run}, {"tensors", done.tensors}, {"bytes", done.bytes}, {"stored", done.stored}, {"files", done.files}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("step {}: {} tensors, {} in {} files of {}\n", step, done.tensors, text_of_bytes(done.bytes), done.files, run);
+    const std::string compressed = done.stored == done.bytes ? "" : fmt::format(", compressed to {}", text_of_bytes(done.stored));
+    fmt::print("step {}: {} tensors, {}{} in {} files of {}\n", step, done.tensors, text_of_bytes(done.bytes), compressed, done.files, run);
   }
 }
 
 }  // namespace
 
-int import_from(const std::string& folder, const std::string& run, int64_t step, int ranks, bool json) {
+int import_from(const std::string& folder, const std::string& run, int64_t step, const Packing& packing, bool json) {
   Repacked done;
   {
     Progress progress("import", 0, json);
-    done = import_safetensors(folder, run, step, ranks, [&](uint64_t n) { progress.add(n); });
+    done = import_safetensors(folder, run, step, packing, [&](uint64_t n) { progress.add(n); });
   }
   report(step, run, done, json);
   return exit_status::ok;
 }
 
-int reshard_to(const Target& target, const std::string& run, int ranks, bool json) {
+int reshard_to(const Target& target, const std::string& run, const Packing& packing, bool json) {
   const StepInfo s = choose(target);
   StepReader reader(s.path, s.step);
   Repacked done;
   {
     Progress progress("reshard", reader.manifest().payload(), json);
-    done = reshard(reader, run, ranks, [&](uint64_t n) { progress.add(n); });
+    done = reshard(reader, run, packing, [&](uint64_t n) { progress.add(n); });
   }
   report(s.step, run, done, json);
   return exit_status::ok;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/repack.h"
 #include "checkpoint/step_reader.h"
 
 namespace mm::checkpoint::tool {
@@ -33,8 +34,8 @@ struct VerifyOptions {
 int verify(const Target& target, const VerifyOptions& options, bool json);
 int diff(const Target& a, const Target& b, bool json);
 int export_to(const Target& target, const std::string& folder, uint64_t shard_bytes, bool json);
-int import_from(const std::string& folder, const std::string& run, int64_t step, int ranks, bool json);
-int reshard_to(const Target& target, const std::string& run, int ranks, bool json);
+int import_from(const std::string& folder, const std::string& run, int64_t step, const Packing& packing, bool json);
+int reshard_to(const Target& target, const std::string& run, const Packing& packing, bool json);
 
 // Of the node that it runs on, inside a job.
 int scavenge_node(const std::string& run, const std::string& node_folder, bool json);

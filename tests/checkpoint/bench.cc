@@ -298,8 +298,42 @@ void reshard_costs() {
   for (const int tp : {2, 8})
     reshard_case(fmt::format("tp 1 x dp 2 -> tp {}, columns", tp), cut, rows, {{0, 4096 - 4096 / tp}, {rows, 4096 / tp}});
   reshard_case("tp 1 x dp 2 -> whole, saved for columns", cut, rows, {{0, 0}, {rows, 4096}});
-  // A hash covers 4 MiB of rows where the save was not told that columns are cut: half of them needs all.
-  reshard_case("rows -> half the columns, not told (limit 2)", step, rows, {{0, 0}, {rows, 2048}});
+  for (const int tp : {2, 8}) {
+    reshard_case(fmt::format("rows -> tp {}, columns, not told", tp), step, rows, {{0, 4096 - 4096 / tp}, {rows, 4096 / tp}});
+  }
+}
+
+// Links of several speeds, played by a pace: what compressing gains, and what would be chosen.
+void compression() {
+  const int64_t rows = static_cast<int64_t>(std::min<size_t>(megabytes, 128)) * 128;
+  std::vector<uint16_t> values(static_cast<size_t>(rows) * 4096);
+  Random random(2);
+  std::normal_distribution<float> normal(0, 0.02f);
+  for (uint16_t& v : values) {
+    const float f = normal(random);
+    uint32_t bits;
+    std::memcpy(&bits, &f, 4);
+    v = static_cast<uint16_t>(bits >> 16);
+  }
+  const std::vector<ConstView> views = {{"w", "param", DType::bfloat16, {rows, 4096}, {{0, 0}, {rows, 4096}}, values.data()}};
+  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const CompressionRate rate = sample_compression(views, threads);
+  fmt::print("compression of bfloat16 weights, {} threads: {:.0f} MB/s, to {:.1f} %\n", threads, rate.bytes_per_second / 1e6, 100 * rate.ratio);
+  for (const double link : {50e6, 100e6, 200e6, 400e6}) {
+    double seconds[2];
+    for (const bool compress : {false, true}) {
+      Pace pace(link);
+      WriteOptions options;
+      options.threads = threads;
+      options.pace = &pace;
+      options.compress = compress;
+      const std::string path = folder + "/compressed.h5";
+      seconds[compress] = seconds_of([&] { write_rank_file(path, {"0123456789abcdef", 1, 0, 1}, views, options); });
+      fs::remove(path);
+    }
+    fmt::print("  link of {:.0f} MB/s: as it is {:.2f} s, compressed {:.2f} s, ratio {:.2f}; chosen: {}\n", link / 1e6, seconds[0], seconds[1],
+               seconds[0] / seconds[1], is_worth_compressing(link, rate) ? "compressed" : "as it is");
+  }
 }
 
 // 70 billion parameters as Llama 3 has them, tp 8, pp 8, dp 16, ZeRO 1, without payload.
@@ -347,8 +381,8 @@ FileRecord write_without_payload(const std::string& path, const Identity& identi
   for (const ConstView& v : views) {
     Entry e{v.name, v.role, v.dtype, v.global_shape, v.box};
     e.first_block = r.hash_count;
-    r.hash_count += e.blocks();
-    r.payload += e.bytes();
+    r.hash_count += e.blocks().count();
+    r.stored = r.payload += e.bytes();
     index.entries.push_back(std::move(e));
   }
   r.index_bytes = encode(index).size();
@@ -413,7 +447,8 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   const std::pair<std::string, void (*)()> parts[] = {{"save", durable_save},     {"stall", stall},
                                                       {"step", step_time},        {"restore", restore},
-                                                      {"reshard", reshard_costs}, {"metadata", metadata}};
+                                                      {"reshard", reshard_costs}, {"compression", compression},
+                                                      {"metadata", metadata}};
   for (const auto& [name, part] : parts) {
     if (argc > 3 && std::find(argv + 3, argv + argc, name) == argv + argc) continue;
     part();

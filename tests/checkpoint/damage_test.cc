@@ -151,7 +151,7 @@ TEST_F(Damage, AnIndexThatLiesIsRefusedEvenIfItsHashesHold) {
       const RankIndex index = decode_index(lie, record.size, record.hash_count, "x");
       for (const Entry& e : index.entries) {
         ASSERT_LE(e.offset + e.bytes(), record.size);
-        ASSERT_LE(e.first_block + e.blocks(), record.hash_count);
+        ASSERT_LE(e.first_block + e.blocks().count(), record.hash_count);
       }
       structure_ranges(index.entries, record.size);
     } catch (const BadStep&) {

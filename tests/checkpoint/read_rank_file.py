@@ -14,7 +14,10 @@ for path in sys.argv[1:]:
             return
         a = dataset.attrs
         offset = dataset.id.get_offset()
-        if a["dtype"] == b"bfloat16" or a["dtype"] == "bfloat16":
+        if dataset.chunks:  # compressed, so read through the filter
+            raw = numpy.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
+            dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, dataset.id.get_type())
+        elif a["dtype"] == b"bfloat16" or a["dtype"] == "bfloat16":
             raw = numpy.memmap(path, "<u2", "r", offset, dataset.shape or (1,)) if dataset.size else numpy.zeros(0, "<u2")
             converted = numpy.asarray(dataset[()], dtype="<f4").reshape(-1)
             widened = (numpy.array(raw, dtype="<u4").reshape(-1) << 16).view("<f4")

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "checkpoint/folder.h"
 #include "checkpoint/io.h"
@@ -113,7 +114,8 @@ TEST(Reshard, EveryLayoutLoadsUnderEveryOther) {
 }
 
 // Tensors that tensor parallelism cuts on an inner axis: a rank of another width reads its part and little else, whatever the
-// layout that saved, flat parts included, and gets its own bytes.
+// layout that saved, flat parts included, whether or not the save was told of the axis, and gets its own bytes. So does one that
+// wants rows.
 TEST(Reshard, PartsOfAnInnerAxisAreReadAlone) {
   State state = {{"down", "param", DType::bfloat16, {770, 4096}, {}}, {"conv", "m", DType::float32, {97, 2048, 9}, {}}};
   for (Tensor& t : state) t.bytes.resize(static_cast<size_t>(elements(t.shape)) * size_of(t.dtype));
@@ -129,40 +131,56 @@ TEST(Reshard, PartsOfAnInnerAxisAreReadAlone) {
     if (o.op == io::Op::read) read += o.bytes;
     return io::Fault{};
   });
-  for (const int64_t saved_tp : {1, 2, 4}) {
-    for (const int64_t dp : {1, 3}) {
-      const TemporaryFolder folder;
-      RunFolder(folder / "run", true);
-      run_ranks(static_cast<int>(saved_tp * dp), [&](Group& group) {
-        std::vector<Placed> placed;
-        for (size_t t = 0; t < state.size(); ++t) {
-          const Box slice = columns(t, saved_tp, group.rank() % saved_tp);
-          const int64_t n = elements(slice.shape), d = group.rank() / saved_tp;
-          for (Box& b : boxes_of_slice_range(slice, n * d / dp, n * (d + 1) / dp)) placed.push_back({t, std::move(b)});
-        }
-        const Share share = share_of(state, placed);
-        std::vector<ConstView> shown = const_views(state, share);
-        for (ConstView& v : shown) v.cut_axis = 1;
-        RunFolder run(folder / "run", false);
-        const SaveResult result = run.save(group, 1, shown, {});
-        EXPECT_TRUE(result.committed) << result.error;
-      });
-      StepReader reader(folder / ("run/checkpoints/" + step_name(1)), 1);
-      for (size_t file = 0; file < reader.files(); ++file) reader.check_structure(file);
-      for (const int64_t tp : {1, 2, 4, 8}) {
-        for (int64_t rank = 0; rank < tp; ++rank) {
-          std::vector<Placed> wanted;
-          for (size_t t = 0; t < state.size(); ++t) wanted.push_back({t, columns(t, tp, rank)});
-          Share share = empty_share(state, wanted);
-          uint64_t needed = 0;
-          for (const auto& buffer : share.buffers) needed += buffer.size();
-          read = 0;
-          reader.read(views(state, share));
-          // Rows that a flat part has cut are too small to be cut again.
-          EXPECT_LE(read, needed + needed / 20 + (64 << 10)) << "tp " << saved_tp << " x dp " << dp << " to tp " << tp << ", rank " << rank;
-          EXPECT_TRUE(share.buffers == share_of(state, wanted).buffers);
-        }
+  for (const auto& [saved_tp, dp, told] : std::vector<std::tuple<int64_t, int64_t, bool>>{
+           {1, 1, true}, {2, 1, true}, {4, 1, true}, {1, 3, true}, {2, 3, true}, {4, 3, true}, {1, 1, false}, {1, 2, false}}) {
+    const TemporaryFolder folder;
+    RunFolder(folder / "run", true);
+    run_ranks(static_cast<int>(saved_tp * dp), [&](Group& group) {
+      std::vector<Placed> placed;
+      for (size_t t = 0; t < state.size(); ++t) {
+        const Box slice = columns(t, saved_tp, group.rank() % saved_tp);
+        const int64_t n = elements(slice.shape), d = group.rank() / saved_tp;
+        for (Box& b : boxes_of_slice_range(slice, n * d / dp, n * (d + 1) / dp)) placed.push_back({t, std::move(b)});
       }
+      const Share share = share_of(state, placed);
+      std::vector<ConstView> shown = const_views(state, share);
+      for (ConstView& v : shown) v.cut_axis = told ? 1 : -1;
+      RunFolder run(folder / "run", false);
+      const SaveResult result = run.save(group, 1, shown, {});
+      EXPECT_TRUE(result.committed) << result.error;
+    });
+    StepReader reader(folder / ("run/checkpoints/" + step_name(1)), 1);
+    for (size_t file = 0; file < reader.files(); ++file) reader.check_structure(file);
+    for (const int64_t tp : {1, 2, 4, 8}) {
+      for (int64_t rank = 0; rank < tp; ++rank) {
+        std::vector<Placed> wanted;
+        for (size_t t = 0; t < state.size(); ++t) wanted.push_back({t, columns(t, tp, rank)});
+        Share share = empty_share(state, wanted);
+        uint64_t needed = 0;
+        for (const auto& buffer : share.buffers) needed += buffer.size();
+        read = 0;
+        reader.read(views(state, share));
+        // Rows that a flat part has cut are too small to be cut again.
+        EXPECT_LE(read, needed + needed / 20 + (64 << 10)) << "tp " << saved_tp << " x dp " << dp << " to tp " << tp << ", rank " << rank;
+        EXPECT_TRUE(share.buffers == share_of(state, wanted).buffers);
+      }
+    }
+  }
+  // A few rows: at most a block of 256 KiB of each of the eight parts is read beside them, at both ends.
+  {
+    State tall = {{"tall", "param", DType::float32, {3000, 2048}, std::vector<char>(3000 * 2048 * 4)}};
+    tall = other_values(tall, 24);
+    const TemporaryFolder folder;
+    ASSERT_TRUE(save(folder / "run", tall, {{{0, {{0, 0}, {3000, 2048}}}}}, 1).committed);
+    StepReader reader(folder / ("run/checkpoints/" + step_name(1)), 1);
+    reader.check_structure(0);
+    for (const auto& [begin, rows] : std::vector<std::pair<int64_t, int64_t>>{{0, 1500}, {1000, 1000}, {2999, 1}, {0, 3000}}) {
+      const std::vector<Placed> wanted = {{0, {{begin, 0}, {rows, 2048}}}};
+      Share share = empty_share(tall, wanted);
+      read = 0;
+      reader.read(views(tall, share));
+      EXPECT_LE(read, share.buffers[0].size() + (4 << 20)) << rows << " rows from " << begin;
+      EXPECT_TRUE(share.buffers == share_of(tall, wanted).buffers);
     }
   }
   io::set_hook({});

@@ -6,6 +6,7 @@
 
 #include "checkpoint/box.h"
 #include "checkpoint/epochs.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/index.h"
 #include "checkpoint/manifest.h"
 #include "common/error.h"
@@ -25,8 +26,19 @@ void read_index(const std::string& text) {
   constexpr uint64_t size = 1 << 20, hashes = 64;
   const RankIndex index = decode_index(text, size, hashes, "fuzz");
   for (const Entry& e : index.entries) {
-    require(e.bytes() <= size && e.offset <= size - e.bytes());
-    require(e.blocks() <= hashes && e.first_block <= hashes - e.blocks());
+    const uint64_t blocks = e.blocks().count();
+    require(blocks <= hashes && e.first_block <= hashes - blocks);
+    require(e.compressed || (e.bytes() <= size && e.offset <= size - e.bytes()));
+    require(e.frames.size() == (e.compressed ? blocks : 0));
+    uint64_t spanned = 0;
+    for (uint64_t k = 0; k < blocks; ++k) {
+      const Range stored = e.stored(k), span = e.blocks().span(k);
+      require(stored.begin < stored.end && stored.end <= size);
+      require(span.begin == spanned && span.end > span.begin && span.end - span.begin <= block_bytes);
+      require(e.blocks().at(span.begin) == k && e.blocks().at(span.end - 1) == k);
+      spanned = span.end;
+    }
+    require(spanned == e.bytes());
     require(lies_within(e.box, e.global_shape));
   }
   uint64_t at = 0;
@@ -66,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     switch (data[0] % 5) {
       case 0:
-        read_index("mmindex1" + text);
+        read_index("mmindex2" + text);
         break;
       case 1:
         read_safetensors(text);
