@@ -82,6 +82,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"checkpoint.keep", &job.checkpoint.keep, 2, 1 << 20},
       {"checkpoint.tiers", &job.checkpoint.tiers, 0, 0, {"memory", "node", "peer", "shared"}},
       {"checkpoint.shared_every", &job.checkpoint.shared_every, 0, many},
+      {"checkpoint.compress", &job.checkpoint.compress, 0, 0, {"off", "auto", "on"}},
       {"checkpoint.node_folder", &job.checkpoint.node_folder},
       {"checkpoint.node_mtbf", &job.checkpoint.node_mtbf, 1e-6, 1e9},
       {"recovery.spares", &job.recovery.spares, 0, 65536},

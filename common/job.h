@@ -78,6 +78,7 @@ struct Job {
     int keep = 2;
     std::vector<std::string> tiers;  // memory, node, peer: copies besides those on the shared file system
     int64_t shared_every = 1;        // each so many saves goes to the shared file system, too; 0: the last one only
+    std::string compress = "off";    // auto | on: large tensors, without loss
     std::string node_folder;         // of the tier node; empty: the one that the node's agent gives
     double node_mtbf = 0;            // hours between failures of a node, for "auto"; 0: as published
   } checkpoint;

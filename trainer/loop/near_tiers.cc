@@ -57,4 +57,9 @@ std::vector<std::string> use_near_tiers(checkpoint::RunFolder& folder, checkpoin
   return {all.begin(), all.end()};
 }
 
+checkpoint::Compression compression_of(const Job& job) {
+  if (job.checkpoint.compress == "on") return checkpoint::Compression::on;
+  return job.checkpoint.compress == "auto" ? checkpoint::Compression::automatic : checkpoint::Compression::off;
+}
+
 }  // namespace mm::loop

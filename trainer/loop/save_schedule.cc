@@ -3,12 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace mm::loop {
 namespace {
 
-constexpr double first_auto_save = 60;  // seconds
+constexpr double first_auto_save = 60;  // seconds, or this part of the time between failures, whichever is less
+constexpr double part_of_mtbf = 0.1;
+
+double job_mtbf(const Job& job, int nodes) {
+  const double hours = job.checkpoint.node_mtbf > 0 ? job.checkpoint.node_mtbf : checkpoint::default_node_mtbf_hours;
+  return checkpoint::job_mtbf_seconds(hours, nodes);
+}
 
 }  // namespace
 
@@ -16,9 +23,8 @@ SaveSchedule::SaveSchedule(const Job& job, double steps_per_epoch, int nodes, Cl
     : every_(save_every(job)),
       steps_per_epoch_(steps_per_epoch),
       begun_(now),
-      seconds_(every_.automatic ? first_auto_save : 60 * every_.minutes) {
-  const double hours = job.checkpoint.node_mtbf > 0 ? job.checkpoint.node_mtbf : checkpoint::default_node_mtbf_hours;
-  costs_.mtbf = checkpoint::job_mtbf_seconds(hours, nodes);
+      seconds_(every_.automatic ? std::min(first_auto_save, part_of_mtbf * job_mtbf(job, nodes)) : 60 * every_.minutes) {
+  costs_.mtbf = job_mtbf(job, nodes);
 }
 
 bool SaveSchedule::due_after(int64_t done) const {

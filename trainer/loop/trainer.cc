@@ -79,6 +79,7 @@ void Trainer<T>::load_state() {
   world_.set_phase("load", load_deadline);
   agent_.say({{"PHASE", "load"}});
   CommGroup group(world_);
+  folder_.compress(compression_of(setup_.job));
   if (!setup_.job.checkpoint.tiers.empty())
     for (const std::string& problem : use_near_tiers(folder_, group, setup_.job)) warn(problem);
   const auto views = [&](int64_t, const checkpoint::Facts& facts) {

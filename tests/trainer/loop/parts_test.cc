@@ -244,6 +244,10 @@ TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
   EXPECT_EQ(interval(0.5, 700), 700);
   EXPECT_NE(schedule.committed(5), "");
   EXPECT_EQ(schedule.committed(5.1), "");
+  job.checkpoint.node_mtbf = 0.1;  // a job that fails every 90 s does not wait for a minute
+  const SaveSchedule often(job, 10, 4, start);
+  EXPECT_FALSE(often.due_at(start + 8s));
+  EXPECT_TRUE(often.due_at(start + 9s));
 }
 
 TEST(Console, SaysDurationsAsPeopleDo) {
