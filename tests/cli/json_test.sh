@@ -55,6 +55,13 @@ head -c 60 "$picture" >"$scratch/loose/cut.png"
 expect_lines 1 "$of and [l['status'] for l in sorted(lines, key=lambda l: l['file'])] == ['reject', 'ok'] and 'cut' in str([l for l in lines if l['status'] == 'reject'])" \
   "$BUILD/mm-data" check --json "$scratch/loose/whole.png" "$scratch/loose/cut.png"
 
+test_case "mm-data index: the version that it published, and the same one where nothing is new"
+of='len(lines) == 1 and has(lines[0], folder=str, version=str, number=int, published=bool, shards=int, samples=int, bytes=int, hashed=int, reused=int, kept=int, seconds=float) and lines[0]["samples"] == 8'
+expect_lines 0 "$of and lines[0]['published'] and lines[0]['parent'] is None" "$BUILD/mm-data" index --json "$scratch/fixture/data"
+expect_lines 0 "$of and not lines[0]['published'] and lines[0]['hashed'] == 0" "$BUILD/mm-data" index --json "$scratch/fixture/data"
+expect_lines 0 'lines[0]["version"] and lines[0]["indexed"] == lines[0]["shards"]' "$BUILD/mm-data" stats --json "$scratch/fixture/data/*.tar"
+rm "$scratch"/fixture/data/*.mmidx "$scratch"/fixture/data/dataset*.json
+
 test_case "mm-place node: a line a GPU"
 machine=$here/../spank_plugin/placement/machines/hgx-8gpu.xml
 expect_lines 0 'len(lines) == 8 and all(has(l, gpu=str, numa=int, nics=list, cpuset=str) and l["nics"] for l in lines) and len({l["gpu"] for l in lines}) == 8' \

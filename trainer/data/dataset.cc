@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -27,19 +26,18 @@
 namespace mm::data {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct GlobResult {
   glob_t found{};
   ~GlobResult() { ::globfree(&found); }
 };
 
+// Of many thousands of paths: plain text.
 std::string folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 std::string name_of(const std::string& path) {
-  return fs::path(path).filename().string();
+  return path.substr(path.rfind('/') + 1);
 }
 
 // The first {a,b} of a pattern written out, and so on.
@@ -66,7 +64,7 @@ std::vector<std::string> shards_of_version(const std::vector<std::string>& patte
       const Version version = find_version(options.index.empty() ? folder : options.index, options.version);
       for (const IndexedShard& shard : version.shards)
         if (::fnmatch(name.c_str(), shard.name.c_str(), FNM_PERIOD) == 0)
-          paths.push_back(fs::path(plain).has_parent_path() ? folder + "/" + shard.name : shard.name);
+          paths.push_back(plain.find('/') != std::string::npos ? folder + "/" + shard.name : shard.name);
     }
   if (paths.empty()) throw data_error(fmt::format("data: no shard of version {} matches {}", options.version, fmt::join(patterns, " ")));
   std::sort(paths.begin(), paths.end());

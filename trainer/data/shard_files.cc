@@ -5,11 +5,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "common/error.h"
+#include "trainer/data/read/faults.h"
 
 namespace mm::data {
+namespace {
+
+constexpr int most_tries = 4;
+constexpr std::chrono::milliseconds first_pause{20};  // doubles
+
+}  // namespace
 
 UniqueFd open_shard(const std::string& path, Shard& shard) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -26,10 +36,22 @@ UniqueFd open_shard(const std::string& path, Shard& shard) {
 
 size_t read_shard(const Shard& shard, int fd, int64_t offset, char* to, size_t length) {
   size_t done = 0;
-  while (done < length) {
-    const ssize_t n = ::pread(fd, to + done, length - done, offset + static_cast<int64_t>(done));
+  auto pause = first_pause;
+  for (int failures = 0; done < length;) {
+    const int64_t at = offset + static_cast<int64_t>(done);
+    const Fault fault = ask_fault({Op::read, shard.path, at, length - done});
+    ssize_t n = -1;
+    if (fault.error != 0)
+      errno = fault.error;
+    else
+      n = ::pread(fd, to + done, std::min(length - done, fault.at_most), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw system_error("data: read " + shard.path + " at offset " + std::to_string(offset), errno);
+    if (n < 0 && errno == EIO && ++failures < most_tries) {
+      std::this_thread::sleep_for(pause);
+      pause *= 2;
+      continue;
+    }
+    if (n < 0) throw system_error("data: read " + shard.path + " at offset " + std::to_string(at), errno);
     if (n == 0) break;
     done += static_cast<size_t>(n);
   }

@@ -15,8 +15,8 @@ namespace mm::data {
 
 // Opens and describes a shard. Throws a data Error.
 UniqueFd open_shard(const std::string& path, Shard& shard);
-// Reads up to `length` bytes; fewer only at the end of the file. A read error is an Error with status 70: the disk may be well
-// elsewhere.
+// Reads up to `length` bytes; fewer only at the end of the file. A read that fails is tried again a few times; then it is an Error
+// with status 70: the disk may be well elsewhere.
 size_t read_shard(const Shard& shard, int fd, int64_t offset, char* to, size_t length);
 
 class ShardFiles {

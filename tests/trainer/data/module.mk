@@ -4,3 +4,10 @@ $(call unit_test,data_index_test,tests/trainer/data/support.cc $(wildcard tests/
 $(call unit_test,data_tokenizer_test,tests/trainer/data/support.cc $(wildcard tests/trainer/data/tokenizer/*.cc),trainer_data common,jpeg png webp json sentencepiece)
 $(call unit_test,data_read_test,tests/trainer/data/support.cc $(wildcard tests/trainer/data/read/*.cc tests/trainer/data/cache/*.cc),trainer_data common,jpeg png webp)
 $(call unit_test,data_decode_test,tests/trainer/data/support.cc $(wildcard tests/trainer/data/image/*.cc tests/trainer/data/audio/*.cc),trainer_data common,jpeg png webp json flac)
+
+# `make bench-data`: parts of the data pipeline beside peers and limits.
+$(call test_tool,bench-data-index,tests/trainer/data/bench/bench_index.cc tests/trainer/data/support.cc,trainer_data common,gtest jpeg png webp)
+.PHONY: bench-data bench-data-index
+bench-data: bench-data-index
+bench-data-index: $(BUILD)/tests/bench-data-index
+	@$<

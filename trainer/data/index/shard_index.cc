@@ -180,7 +180,7 @@ ShardIndex ShardIndex::open(const std::string& path) {
   ShardIndex index;
   const auto size = static_cast<size_t>(status.st_size);
   if (size < sizeof(Header)) throw data_error("data: index " + path + ": cut short inside its header");
-  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (memory == MAP_FAILED) {
     if (errno != ENOMEM) throw system_error("data: map index " + path, errno);
     return parse(read_file(path), path);  // more shards than the kernel gives a process mappings
@@ -214,22 +214,20 @@ void ShardIndex::attach(const std::string& what) {
     if (h.blocks != static_cast<uint64_t>((h.shard_bytes + block_bytes - 1) / block_bytes)) fail("too few or too many block hashes");
     if (hash_of({reinterpret_cast<const char*>(blocks_.data()), blocks_.size_bytes()}) != h.content) fail("the content hash is not that of the blocks");
   }
-  std::unordered_map<uint64_t, bool> known;
+  std::vector<uint64_t> known;  // a few
   for (const Name& name : names_) {
     if (name.at > name_text_.size() || name.length > name_text_.size() - name.at) fail("a part's name lies outside");
-    known[name_hash(name_text_.substr(name.at, name.length))] = true;
+    known.push_back(name_hash(name_text_.substr(name.at, name.length)));
   }
   for (const Entry& entry : entries_) {
     if (entry.key_at > key_text_.size() || entry.key_length > key_text_.size() - entry.key_at) fail("a key lies outside");
     if (entry.first_part > parts_.size() || entry.parts > parts_.size() - entry.first_part || entry.parts == 0) fail("parts lie outside");
   }
-  uint64_t last = 0;
-  bool checked = false;
+  std::sort(known.begin(), known.end());
   for (const Part& part : parts_) {
     if (part.offset < 0 || part.size < 0 || part.offset > h.shard_bytes || part.size > h.shard_bytes - part.offset)
       fail("a part lies outside of the shard");
-    if ((!checked || part.name != last) && !known.contains(part.name)) fail("a part without a name");
-    last = part.name, checked = true;
+    if (!std::binary_search(known.begin(), known.end(), part.name)) fail("a part without a name");
   }
 }
 

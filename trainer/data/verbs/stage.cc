@@ -12,7 +12,6 @@
 #include "trainer/data/cache/stage.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/order/order.h"
-#include "trainer/data/order/shuffle.h"
 #include "trainer/data/read/shard_reader.h"
 #include "trainer/data/verbs/verbs.h"
 
@@ -32,8 +31,8 @@ int run_stage(const Arguments& arguments) {
   if (options.folder.empty()) throw usage_error(arguments.job + ": data.cache has no folder that could be filled");
   options.memory = 0;
   options.prefetch = false;
-  const Dataset dataset(job.data.shards);
-  const Order order(dataset.sources(), job.data.shuffle, job.run.seed, default_shuffle_window);
+  const Dataset dataset(DatasetOptions{job.data.shards, job.data.mix, job.data.index, job.data.version});
+  const Order order(dataset.sources(), job.data.shuffle, job.run.seed, job.data.shuffle_window);
   const auto use = std::make_shared<const BlockUse>(dataset, order, NodeShare{job.data.global_batch, 1, 0, 1});
   BlockCache cache(use, options, dataset.source());
   const bool shows = ::isatty(STDERR_FILENO) == 1 && !arguments.json;

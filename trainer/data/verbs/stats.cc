@@ -3,12 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/index/version.h"
 #include "trainer/data/pack/inspect.h"
 #include "trainer/data/pack/ordered.h"
 #include "trainer/data/text/utf8.h"
@@ -33,11 +36,22 @@ Spread spread_of(std::vector<int64_t> values) {
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
+// The version of the shards where all of them are of one, as `mm-data index` published it; else empty.
+std::string version_of(const Dataset& dataset, int64_t indexed) {
+  const std::string folder = std::filesystem::path(dataset.shards()[0].path).parent_path().string();
+  if (indexed < static_cast<int64_t>(dataset.shards().size())) return "";
+  const std::optional<Version> version = newest_version(folder.empty() ? "." : folder);
+  return version ? hex(version->id) : "";
+}
+
 int run_stats(const Arguments& arguments) {
   const Dataset dataset(arguments.shards);
   const int threads = arguments.threads > 0 ? arguments.threads : usable_cpus();
   int64_t bytes = 0, pictures = 0, rejected = 0, repaired = 0;
   for (const Shard& shard : dataset.shards()) bytes += shard.size;
+  int64_t indexed = 0;
+  for (uint32_t i = 0; i < dataset.shards().size(); ++i) indexed += dataset.indexed(i) ? 1 : 0;
+  const std::string version = version_of(dataset, indexed);
   std::map<std::string, int64_t> parts;
   for (int64_t i = 0; i < dataset.samples(); ++i)
     for (const Part& part : dataset.parts(i)) ++parts[dataset.part_name(part)];
@@ -61,13 +75,14 @@ int run_stats(const Arguments& arguments) {
     fmt::print(
         "{{\"shards\": {}, \"samples\": {}, \"bytes\": {}, \"unusable\": {}, \"pictures\": {}, \"parts\": {{{}}}, \"width\": "
         "{}, \"height\": {}, "
-        "\"caption_bytes\": {}, \"invalid_utf8\": {}}}\n",
+        "\"caption_bytes\": {}, \"invalid_utf8\": {}, \"indexed\": {}, \"version\": {}}}\n",
         dataset.shards().size(), dataset.samples(), bytes, rejected, pictures, names, triple(width), triple(height),
-        triple(caption), repaired);
+        triple(caption), repaired, indexed, version.empty() ? "null" : json_string(version));
     return exit_status::ok;
   }
   fmt::print("shards          {}\nsamples         {} ({} unusable)\nbytes           {}\npictures        {}\n",
              dataset.shards().size(), dataset.samples(), rejected, bytes, pictures);
+  fmt::print("indexed         {}{}\n", indexed, version.empty() ? "" : ", version " + version);
   for (const auto& [name, count] : parts) fmt::print("  part {:<9} {}\n", printable(name), count);
   const auto line = [](const char* what, const Spread& s) {
     fmt::print("{:<15} {} to {}, median {}\n", what, s.least, s.most, s.median);

@@ -18,6 +18,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/image/image.h"
 #include "trainer/data/index/lock.h"
+#include "trainer/data/read/faults.h"
 #include "trainer/data/stream.h"
 
 namespace mm::data {
@@ -204,6 +205,29 @@ TEST(MakeIndex, WhatCannotBeIndexedIsNamedAndTheRestKept) {
   error_of(exit_status::usage, [&] { index_folder(other); });
   EXPECT_EQ(Dataset(options(other)).samples(), 3);
   error_of(exit_status::usage, [&] { make_index({.paths = {folder.path("part-00.tar"), other.path("part-01.tar")}}); });
+}
+
+TEST(MakeIndex, AReadThatFailsOnceOrFallsShortIsNobodysBusiness) {
+  const TemporaryFolder good, folder;
+  make_shards(good, 0, 6);
+  make_shards(folder, 0, 6);
+  const Hash128 want = index_folder(good).version.id;
+  std::set<std::string> failed;
+  set_fault_hook([&](const Operation& operation) {
+    if (operation.op != Op::read) return Fault{};
+    return Fault{.error = failed.insert(operation.path).second ? EIO : 0, .at_most = 999};
+  });
+  const Hash128 got = index_folder(folder, 1).version.id;
+  EXPECT_EQ(failed.size(), 6u);
+  failed.clear();
+  EXPECT_EQ(Dataset::open_one(folder.path(shard_name(3))).samples(), 9);
+  EXPECT_EQ(failed.size(), 1u);
+  std::filesystem::remove(folder.path("part-03.tar.mmidx"));
+  set_fault_hook([](const Operation& operation) { return Fault{.error = operation.op == Op::read ? EIO : 0}; });
+  const std::string reason = error_of(exit_status::internal, [&] { index_folder(folder, 1); });
+  set_fault_hook({});
+  EXPECT_EQ(got, want);
+  EXPECT_NE(reason.find("read " + folder.path(shard_name(3)) + " at offset 0: "), std::string::npos) << reason;
 }
 
 TEST(MakeIndex, ASampleMayBeInTwoPlaces) {
