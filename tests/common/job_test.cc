@@ -90,6 +90,18 @@ TEST_F(JobFile, TiersAreKnownWords) {
   EXPECT_NE(error_of(least_ + "[checkpoint]\ntiers = [\"peer\"]\n").find("needs \"node\""), std::string::npos);
 }
 
+TEST_F(JobFile, DataSetsMixedByWeightStandInPlaceOfShards) {
+  const std::string rest = least_.substr(0, least_.find("[data]"));
+  const Job job = load_job(write(rest + "[data]\nmix = {\"a/*.tar\" = 7, \"b/*.tar\" = 0.5}\nversion = \"00ab\"\nshuffle_window = 0\n"));
+  EXPECT_EQ(job.data.mix, (std::map<std::string, double>{{"a/*.tar", 7}, {"b/*.tar", 0.5}}));
+  EXPECT_EQ(job.data.version, "00ab");
+  EXPECT_EQ(job.data.shuffle_window, 0);
+  EXPECT_NE(error_of(least_ + "mix = {\"a/*.tar\" = 1}\n").find("data.shards and data.mix"), std::string::npos);
+  EXPECT_NE(error_of(rest + "[data]\nmix = {\"a/*.tar\" = -1}\n").find("data.mix"), std::string::npos);
+  EXPECT_NE(error_of(rest + "[data]\nshuffle = true\n").find("data.shards is missing"), std::string::npos);
+  EXPECT_NE(error_of(least_ + "max_bad_percent = 101\n").find("data.max_bad_percent"), std::string::npos);
+}
+
 TEST_F(JobFile, KeysThatHaveOneValueYetAndKeysThatAreReserved) {
   const Job job = load_job(write(least_ + "pack = true\n[log]\ntensorboard = false\n"));
   EXPECT_FALSE(job.log.tensorboard);
