@@ -14,9 +14,11 @@
 //   VERB      who            keys                                                          answer
 //   job       root           JOB UID NODES (host list of the allocation, in order)         OK; the agent tells the agents of NODES
 //                            BATCH_NODE BATCH_PID RESTARTS SPARES REQUEUE (auto|off)
-//   task      root           JOB STEP UID NODES (of the step) NTASKS RANK LOCAL_RANK       OK
-//                            PID HANG_TIMEOUT (seconds, 0 is learnt)
+//   task      root           JOB STEP UID NODES (of the step) NTASKS HANG_TIMEOUT          OK
+//                            (seconds, 0 is learnt) RANK LOCAL_RANK PID (of each task, as
+//                            0,1,2: all that start together on this node)
 //   exit      root           JOB STEP RANK PID STATUS (as from wait(2))                    OK
+//             job, task and exit with QUIET=1 are answered only where they are refused
 //   watch     owner, root    JOB                                                           OK, then EVENT packets until either side closes
 //   kill      owner, root    JOB STEP                                                      OK when every reachable node of the step has killed
 //                                                                                          its ranks (SIGKILL, the agents are the only

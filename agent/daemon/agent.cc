@@ -265,6 +265,8 @@ void Agent::asked(const std::string& from, const KeyValues& message, const Mesh:
     if (verb == "event") {
       if (get(message, "EVENT") == "incident") neighbours_.incident_received(incident_from_message(message));
       events_.receive(message);
+    } else if (verb == "events") {
+      events_.receive(message);
     } else if (verb == "job") {
       for (const std::string& n : expand_hostlist(get(message, "NODES")))
         if (!c_.mesh.book().contains(n)) learn_slurm();

@@ -3,16 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "common/log.h"
 
 namespace mm::agent {
 namespace {
 
 constexpr milliseconds delivery_deadline{10000};
+constexpr milliseconds company{100};
+constexpr size_t most_together = 200;  // events in a datagram
 
 }  // namespace
 
-Events::Events(Context& context, Send send) : c_(context), send_(std::move(send)) {
+Events::Events(Context& context, Send send) : c_(context), send_(std::move(send)), batch_timer_(context.loop) {
   c_.journal.on_event([this](const Journal::Event& event) { follow_event(event); });
 }
 
@@ -43,12 +48,32 @@ void Events::publish(const Job& job, KeyValues event) {
   deliver(job.id, whole);
 }
 
-void Events::publish_to_batch(const Job& job, KeyValues event) {
+void Events::publish_to_batch(const Job& job, KeyValues event, bool urgent) {
   KeyValues whole = complete(&job, std::move(event));
   publish(job, whole);
   if (job.batch_node.empty() || job.batch_node == c_.node) return;
-  whole["VERB"] = "event";
-  c_.mesh.ask(job.batch_node, whole, delivery_deadline, [](const std::optional<KeyValues>&) {});
+  for_batch_[job.batch_node].push_back(std::move(whole));
+  if (urgent && Clock::now() - batch_sent_ >= company) return send_to_batch();
+  if (std::exchange(batch_waits_, true)) return;
+  batch_timer_.start(company, [this] { send_to_batch(); });
+}
+
+void Events::send_to_batch() {
+  batch_timer_.cancel();
+  batch_waits_ = false;
+  batch_sent_ = Clock::now();
+  for (const auto& [node, events] : std::exchange(for_batch_, {}))
+    for (size_t first = 0; first < events.size(); first += most_together) {
+      const size_t end = std::min(events.size(), first + most_together);
+      KeyValues message = events[first];
+      message["VERB"] = "event";
+      if (end - first > 1) {
+        std::string together;
+        for (size_t i = first; i < end; ++i) together += format_key_values(events[i]) + "\n";
+        message = {{"VERB", "events"}, {"EVENTS", std::move(together)}};
+      }
+      c_.mesh.ask(node, std::move(message), delivery_deadline, [](const std::optional<KeyValues>&) {});
+    }
 }
 
 void Events::progress(const Job& job, KeyValues event) {
@@ -89,6 +114,12 @@ void Events::raise_for_job(const Job& job, const Incident& incident) {
 }
 
 void Events::receive(const KeyValues& message) {
+  if (const std::string together = get(message, "EVENTS"); !together.empty()) {
+    // An empty line ends each: a value has none.
+    for (size_t begin = 0, end; (end = together.find("\n\n", begin)) != std::string::npos; begin = end + 2)
+      if (const KeyValues one = parse_key_values(std::string_view(together).substr(begin, end + 1 - begin)); !one.contains("EVENTS")) receive(one);
+    return;
+  }
   KeyValues event;
   for (const auto& [key, value] : message)
     if (key != "VERB" && key[0] >= 'A' && key[0] <= 'Z') event[key] = value;  // lower case: the mesh's own

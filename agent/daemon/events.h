@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where events go: into the journal, to the local clients that watch the job, and to the agents of other nodes. Ranks' events go to the
 // job's batch node, because that is where mm-run watches; incidents go to every node of the job.
+//
+// Ranks end together, and each message between nodes costs four credentials: so an event for the batch node waits a tenth of a second for
+// company. An urgent one goes at once, unless one has just gone.
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "agent/daemon/context.h"
 #include "agent/incidents/incident.h"
@@ -20,7 +24,7 @@ class Events {
   // Here only. Fills in JOB, NODE and TIME where they are missing.
   void publish(const Job& job, KeyValues event);
   // Here and at the batch node.
-  void publish_to_batch(const Job& job, KeyValues event);
+  void publish_to_batch(const Job& job, KeyValues event, bool urgent);
   // Progress: to watchers here and, without an answer, to the batch node; not into the journal.
   void progress(const Job& job, KeyValues event);
   // About this node itself, for nobody's job.
@@ -30,7 +34,7 @@ class Events {
   // An incident of one job (its JOB is set), here and at all its nodes.
   void raise_for_job(const Job& job, const Incident& incident);
 
-  // From another agent.
+  // From another agent: one event, or several (VERB=events).
   void receive(const KeyValues& event);
 
   // Local clients.
@@ -43,11 +47,16 @@ class Events {
   void deliver(const std::string& job, const KeyValues& event);
   void record(const std::string& job, const KeyValues& event);
   void follow_event(const Journal::Event& event);
+  void send_to_batch();
 
   Context& c_;
   Send send_;
   std::map<ClientId, std::string> watchers_;
   std::map<ClientId, Peer> followers_;
+  std::map<std::string, std::vector<KeyValues>> for_batch_;  // by node
+  Timer batch_timer_;
+  bool batch_waits_ = false;
+  Clock::time_point batch_sent_;
 };
 
 }  // namespace mm::agent

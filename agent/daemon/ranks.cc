@@ -37,6 +37,15 @@ int needed_int(const KeyValues& message, const char* name) {
   return static_cast<int>(value);
 }
 
+// "0,1,2"
+std::vector<int> needed_ints(const KeyValues& message, const char* name) {
+  std::vector<int> out;
+  const std::string list = needed(message, name) + ",";
+  for (size_t begin = 0, end; (end = list.find(',', begin)) != std::string::npos; begin = end + 1)
+    out.push_back(needed_int({{"VERB", get(message, "VERB")}, {name, list.substr(begin, end - begin)}}, name));
+  return out;
+}
+
 Step* find_step(Registry& registry, const std::string& job, const std::string& step) {
   const auto j = registry.find(job);
   if (j == registry.end()) return nullptr;
@@ -56,7 +65,10 @@ std::string Ranks::key(const std::string& job, const std::string& step, int rank
 
 void Ranks::add(const KeyValues& message) {
   const std::string job_id = needed(message, "JOB"), step_id = needed(message, "STEP");
-  const int rank = needed_int(message, "RANK"), pid = needed_int(message, "PID");
+  const std::vector<int> ranks = needed_ints(message, "RANK"), pids = needed_ints(message, "PID");
+  const std::vector<int> local_ranks = message.contains("LOCAL_RANK") ? needed_ints(message, "LOCAL_RANK") : std::vector<int>(ranks.size());
+  if (pids.size() != ranks.size() || local_ranks.size() != ranks.size())
+    throw usage_error(fmt::format("task: {} ranks, but {} local ranks and {} process ids", ranks.size(), local_ranks.size(), pids.size()));
   const std::vector<std::string> nodes = expand_hostlist(needed(message, "NODES"));
   auto at = c_.registry.find(job_id);
   if (at == c_.registry.end()) {
@@ -77,11 +89,7 @@ void Ranks::add(const KeyValues& message) {
   const auto killed = killed_.find({job_id, step_id});
   step.killed = killed != killed_.end() && Clock::now() - killed->second < launch_time;
 
-  Task task;
-  task.rank = rank;
-  task.local_rank = static_cast<int>(get_int(message, "LOCAL_RANK", 0));
-  task.process = identify(pid).value_or(ProcessId{pid, 0});
-  const auto daemon = ancestor_named(pid, "slurmstepd");
+  const auto daemon = ancestor_named(pids.front(), "slurmstepd");
   if (daemon && step.daemon != daemon) {
     // Another slurmstepd: what is known under this number is of an earlier run.
     for (const auto& [old_rank, old] : step.tasks) {
@@ -94,9 +102,15 @@ void Ranks::add(const KeyValues& message) {
     step.daemon = daemon;
     watch(job_id, step_id, the_daemon, *daemon);
   }
-  step.tasks.insert_or_assign(rank, task);
-  watch(job_id, step_id, rank, task.process);
-  if (step.killed) kill_process(task.process);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    Task task;
+    task.rank = ranks[i];
+    task.local_rank = local_ranks[i];
+    task.process = identify(pids[i]).value_or(ProcessId{pids[i], 0});
+    step.tasks.insert_or_assign(task.rank, task);
+    watch(job_id, step_id, task.rank, task.process);
+    if (step.killed) kill_process(task.process);
+  }
   c_.registry_changed();
 }
 
@@ -147,11 +161,11 @@ void Ranks::report_exit(const std::string& job_id, const std::string& step_id, i
   const auto at = c_.registry.find(job_id);
   Step* step = find_step(c_.registry, job_id, step_id);
   if (step == nullptr || !step->tasks.contains(rank)) return;
-  KeyValues event = {{"EVENT", "exit"}, {"STEP", step_id}, {"RANK", std::to_string(rank)}};
-  event["STATUS"] = std::to_string(step->tasks.at(rank).status.value_or(-1));
+  const int status = step->tasks.at(rank).status.value_or(-1);
   step->tasks.erase(rank);
   c_.registry_changed();
-  events_.publish_to_batch(at->second, std::move(event));
+  events_.publish_to_batch(at->second,
+                           {{"EVENT", "exit"}, {"STEP", step_id}, {"RANK", std::to_string(rank)}, {"STATUS", std::to_string(status)}}, status != 0);
   settle(job_id, step_id);
 }
 

@@ -24,7 +24,7 @@ class Ranks {
  public:
   Ranks(Context& context, Events& events);
 
-  // VERB=task and VERB=exit. Throw an Error that says what is wrong with the message.
+  // VERB=task (of one or more tasks) and VERB=exit. Throw an Error that says what is wrong with the message.
   void add(const KeyValues& message);
   void exited(const KeyValues& message);
   // Progress from process `pid`; false where no registered rank is that process or an ancestor.

@@ -55,13 +55,13 @@ Job& Agent::job_for(const Peer& peer, const std::string& id) {
 
 void Agent::local_request(ClientId client, const Peer& peer, const KeyValues& message) {
   const std::string verb = get(message, "VERB");
-  const auto ok = [&] { answer(client, {{"OK", "1"}}); };
   if (verb == "job" || verb == "task" || verb == "exit") {
     if (!peer.is_root()) return answer(client, failure(fmt::format("{}: only root may register", verb)));
     if (verb == "job") jobs_.add_from_batch(message);
     else if (verb == "task") ranks_.add(message);
     else ranks_.exited(message);
-    return ok();
+    if (get(message, "QUIET") != "1") answer(client, {{"OK", "1"}});
+    return;
   }
   if (verb == "watch") {
     const Job& job = job_for(peer, get(message, "JOB"));

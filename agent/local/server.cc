@@ -92,7 +92,8 @@ void LocalServer::receive(ClientId id) {
     const auto at = clients_.find(id);
     if (at == clients_.end()) return;
     const ssize_t n = ::recv(at->second.fd.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
+    // A client that is gone without reading its answers makes one error; what it said before is behind that.
+    if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) return close(id);
     if (static_cast<size_t>(n) > agent_message_limit) {

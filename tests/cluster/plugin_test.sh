@@ -340,14 +340,17 @@ job=$(sed -n 's/Submitted batch job //p' "$scratch/sbatch.log")
 uid=$(id -u "$MINI_SLURM_USER")
 expect_eq "agent-node1.sock uid=0  BATCH_NODE=node1 BATCH_PID=$(cat "$home/script_pid") JOB=$job NODES=node[1-4] REQUEUE=off RESTARTS=0 SPARES=1 UID=$uid VERB=job" \
   "$(grep VERB=job "$scratch/agents")"
-expect_eq 6 "$(grep -c VERB=task "$scratch/agents")"
-for rank in 0 1 2 3 4 5; do
-  node=$(printf '%s\n' node4 node4 node2 node2 node1 node1 | sed -n "$((rank + 1))p")
-  pid=$(cat "$home/pid.$rank")
-  expect_eq "agent-$node.sock uid=0  HANG_TIMEOUT=7 JOB=$job LOCAL_RANK=$((rank % 2)) NODES=node[1-2,4] NTASKS=6 PID=$pid RANK=$rank STEP=0 UID=$uid VERB=task" \
-    "$(grep "VERB=task" "$scratch/agents" | grep " RANK=$rank ")"
-  expect_eq "agent-$node.sock uid=0  JOB=$job PID=$pid RANK=$rank STATUS=$((rank == 5 ? 768 : 0)) STEP=0 VERB=exit" \
-    "$(grep "VERB=exit" "$scratch/agents" | grep " RANK=$rank ")"
+expect_eq 3 "$(grep -c VERB=task "$scratch/agents")" "all tasks of a node are one message"
+expect_eq 6 "$(grep -c VERB=exit "$scratch/agents")"
+for first in 0 2 4; do
+  node=$(printf '%s\n' node4 node2 node1 | sed -n "$((first / 2 + 1))p")
+  pids=$(cat "$home/pid.$first" "$home/pid.$((first + 1))" | paste -sd,)
+  expect_eq "agent-$node.sock uid=0  HANG_TIMEOUT=7 JOB=$job LOCAL_RANK=0,1 NODES=node[1-2,4] NTASKS=6 PID=$pids QUIET=1 RANK=$first,$((first + 1)) STEP=0 UID=$uid VERB=task" \
+    "$(grep "VERB=task" "$scratch/agents" | grep " RANK=$first,")"
+  for rank in "$first" "$((first + 1))"; do
+    expect_eq "agent-$node.sock uid=0  JOB=$job PID=$(cat "$home/pid.$rank") QUIET=1 RANK=$rank STATUS=$((rank == 5 ? 768 : 0)) STEP=0 VERB=exit" \
+      "$(grep "VERB=exit" "$scratch/agents" | grep " RANK=$rank ")"
+  done
 done
 
 test_case "agents that refuse or never answer hold no task up for long, and fail none"

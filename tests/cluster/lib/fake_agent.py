@@ -3,7 +3,8 @@
 """Stands for the agents of several nodes: fake_agent.py LOG MODE SOCKET...
 
 Every message that arrives becomes a line of LOG: the socket's name, the peer's uid, and KEY=VALUE words in order of their keys. MODE is what a
-request gets: `answer` is OK=1, `refuse` is OK=0 with an error, `silent` is nothing. Prints `ready` when it listens, and ends with its stdin.
+request gets: `answer` is OK=1 (nothing where it says QUIET=1), `refuse` is OK=0 with an error, `silent` is nothing. Prints `ready` when it
+listens; ends with its stdin, when it has read what was sent before.
 """
 import os
 import selectors
@@ -26,24 +27,33 @@ for path in sys.argv[3:]:
     listener.listen(64)
     selector.register(listener, selectors.EVENT_READ, path)
 print("ready", flush=True)
+ending = False
 while True:
-    for key, _ in selector.select():
+    ready = selector.select(0 if ending else None)
+    if ending and not ready:
+        for path in sys.argv[3:]:
+            os.unlink(path)
+        sys.exit(0)
+    for key, _ in ready:
         if key.fileobj is sys.stdin:
-            for path in sys.argv[3:]:
-                os.unlink(path)
-            sys.exit(0)
+            ending = True
+            selector.unregister(sys.stdin)
+            continue
         if key.data is not None:
             peer, _ = key.fileobj.accept()
             names[peer] = os.path.basename(key.data)
             selector.register(peer, selectors.EVENT_READ)
             continue
         peer = key.fileobj
-        packet = peer.recv(1 << 17)
+        try:
+            packet = peer.recv(1 << 17)
+        except ConnectionResetError:  # it is gone and did not read its answers; what it said is behind that
+            continue
         if not packet:
             selector.unregister(peer)
             peer.close()
             continue
         _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         print(names[peer], f"uid={uid}", *sorted(packet.decode().split("\n")), file=log)
-        if mode in answers:
+        if mode in answers and not (mode == "answer" and b"QUIET=1" in packet):
             peer.send(answers[mode])
