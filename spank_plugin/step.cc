@@ -9,24 +9,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <optional>
-#include <utility>
 
-#include "common/agent_client.h"
 #include "common/error.h"
 #include "common/hostlist.h"
 #include "common/site.h"
 #include "spank_plugin/contexts.h"
 #include "spank_plugin/environment.h"
 #include "spank_plugin/record.h"
+#include "spank_plugin/step_agent.h"
 #include "spank_plugin/step_binding.h"
 
 namespace mm::spank {
 namespace {
-
-constexpr std::chrono::milliseconds agent_deadline{500};
 
 std::optional<std::string> variable(spank_t spank, const char* name) {
   std::string buffer(128 * 1024, '\0');
@@ -135,31 +131,23 @@ TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, cons
   return f;
 }
 
-// One connection for the life of this slurmstepd, made anew where the agent was restarted. After a failure the agent is left
-// alone until the next phase (tasks start, tasks end), so that a hanging agent costs a step a deadline or two, not one for each
-// task.
-struct AgentLink {
-  std::optional<AgentClient> client;
-  std::string phase;
-  bool failed = false;
-
-  void request(const Site& site, const std::string& node, const KeyValues& message) {
-    const std::string verb = get(message, "VERB");
-    if (std::exchange(phase, verb) != verb) failed = false;
-    for (int attempt = client ? 0 : 1; attempt < 2 && !failed; ++attempt) try {
-        if (!client) client.emplace(agent_socket_path(site.run_dir, node));
-        const KeyValues answer = client->request(message, agent_deadline);
-        if (get(answer, "OK") != "1") slurm_info("mm-train: agent: %s: %s", verb.c_str(), get(answer, "ERROR").c_str());
-        return;
-      } catch (const std::exception& e) {
-        client.reset();
-        failed = attempt == 1;
-        if (failed) slurm_info("mm-train: %s", e.what());
-      }
-  }
+// What is the same for all tasks of a slurmstepd, looked up once. Only outside of tasks.
+struct Known {
+  std::optional<Record> record;  // none: a job without --mm-train
+  Place place;
+  std::optional<StepAgent> agent;
 };
-AgentLink& agent_link() {
-  static AgentLink instance;
+Known& known(spank_t spank) {
+  static Known instance = [&] {
+    Known k;
+    k.record = record_of(spank);
+    if (!k.record) return k;
+    k.place = place_of(spank, false);
+    std::string problem;
+    k.agent.emplace(agent_socket_path(site_settings(problem).run_dir, k.place.node));
+    if (!problem.empty()) slurm_info("mm-train: site settings: %s", problem.c_str());
+    return k;
+  }();
   return instance;
 }
 
@@ -198,51 +186,39 @@ void step_task_environment(spank_t spank) {
 }
 
 void step_task_started(spank_t spank) {
-  const std::optional<Record> record = record_of(spank);
-  if (!record) return;
-  const Place place = place_of(spank, false);
-  std::string problem;
-  const Site& site = site_settings(problem);
-  if (!problem.empty()) slurm_info("mm-train: site settings: %s", problem.c_str());
-  KeyValues message = {{"JOB", fmt::format("{}", place.job)},
+  Known& k = known(spank);
+  if (!k.record) return;
+  KeyValues message = {{"JOB", fmt::format("{}", k.place.job)},
                        {"UID", fmt::format("{}", item<uid_t>(spank, S_JOB_UID, 0))},
-                       {"NODES", compress_hostlist(place.nodes)}};
-  const std::string pid = fmt::format("{}", item<pid_t>(spank, S_TASK_PID, 0));
-  if (place.step == batch_step) {
+                       {"NODES", compress_hostlist(k.place.nodes)}};
+  const pid_t pid = item<pid_t>(spank, S_TASK_PID, 0);
+  if (k.place.step == batch_step) {
     message.insert({{"VERB", "job"},
-                    {"BATCH_NODE", place.node},
-                    {"BATCH_PID", pid},
-                    {"RESTARTS", fmt::format("{}", place.restarts)},
-                    {"SPARES", fmt::format("{}", record->spares)},
-                    {"REQUEUE", record->requeue ? "auto" : "off"}});
-  } else if (place.has_tasks) {
+                    {"BATCH_NODE", k.place.node},
+                    {"BATCH_PID", fmt::format("{}", pid)},
+                    {"RESTARTS", fmt::format("{}", k.place.restarts)},
+                    {"SPARES", fmt::format("{}", k.record->spares)},
+                    {"REQUEUE", k.record->requeue ? "auto" : "off"}});
+    k.agent->ask(message);
+  } else if (k.place.has_tasks) {
     message.insert({{"VERB", "task"},
-                    {"STEP", fmt::format("{}", place.step)},
+                    {"STEP", fmt::format("{}", k.place.step)},
                     {"NTASKS", fmt::format("{}", item<uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT, 0))},
-                    {"RANK", fmt::format("{}", item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0))},
-                    {"LOCAL_RANK", fmt::format("{}", item<int>(spank, S_TASK_ID, 0))},
-                    {"PID", pid},
-                    {"HANG_TIMEOUT", fmt::format("{:g}", record->hang_timeout)}});
-  } else {
-    return;
+                    {"HANG_TIMEOUT", fmt::format("{:g}", k.record->hang_timeout)}});
+    k.agent->started(message, {item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0), item<int>(spank, S_TASK_ID, 0), pid},
+                     item<uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT, 1));
   }
-  agent_link().request(site, place.node, message);
 }
 
 void step_task_ended(spank_t spank) {
-  const std::optional<Record> record = record_of(spank);
-  if (!record) return;
-  const Place place = place_of(spank, false);
-  if (!place.has_tasks) return;
-  std::string problem;
-  const Site& site = site_settings(problem);
-  agent_link().request(site, place.node,
-                       {{"VERB", "exit"},
-                        {"JOB", fmt::format("{}", place.job)},
-                        {"STEP", fmt::format("{}", place.step)},
-                        {"RANK", fmt::format("{}", item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0))},
-                        {"PID", fmt::format("{}", item<pid_t>(spank, S_TASK_PID, 0))},
-                        {"STATUS", fmt::format("{}", item<int>(spank, S_TASK_EXIT_STATUS, 0))}});
+  Known& k = known(spank);
+  if (!k.record || !k.place.has_tasks) return;
+  k.agent->tell({{"VERB", "exit"},
+                 {"JOB", fmt::format("{}", k.place.job)},
+                 {"STEP", fmt::format("{}", k.place.step)},
+                 {"RANK", fmt::format("{}", item<uint32_t>(spank, S_TASK_GLOBAL_ID, 0))},
+                 {"PID", fmt::format("{}", item<pid_t>(spank, S_TASK_PID, 0))},
+                 {"STATUS", fmt::format("{}", item<int>(spank, S_TASK_EXIT_STATUS, 0))}});
 }
 
 }  // namespace mm::spank
