@@ -15,6 +15,7 @@
 
 #include "common/error.h"
 #include "common/key_values.h"
+#include "trainer/data/index/link_new.h"
 
 namespace mm::data {
 namespace {
@@ -123,7 +124,7 @@ bool FolderLock::try_begin(int64_t term) {
   file_ = UniqueFd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file_) throw system_error("data: lock: create " + temporary, errno, exit_status::usage);
   write_state("held");
-  const int linked = ::link(temporary.c_str(), lock_path(folder_, name_, term).c_str());
+  const int linked = link_new(temporary, lock_path(folder_, name_, term));
   const int reason = errno;
   ::unlink(temporary.c_str());
   if (linked != 0 && reason != EEXIST) throw system_error("data: lock: link " + lock_path(folder_, name_, term), reason);

@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "trainer/data/index/link_new.h"
 #include "trainer/data/text/utf8.h"
 
 namespace mm::data {
@@ -170,7 +171,7 @@ Version find_version(const std::string& folder, const std::string& id) {
 bool publish_version(const std::string& folder, const Version& version) {
   const std::string text = to_json(version), temporary = fmt::format("{}/.dataset-{}.{}", folder, version.number, ::getpid());
   write_file_durably(temporary, text);
-  const int linked = ::link(temporary.c_str(), numbered_path(folder, version.number).c_str());
+  const int linked = link_new(temporary, numbered_path(folder, version.number));
   const int reason = errno;
   ::unlink(temporary.c_str());
   if (linked != 0 && reason == EEXIST) return false;
