@@ -21,10 +21,10 @@ namespace {
 
 // The likeliest of the end and the tokens of text; of equals the end, then the lower one.
 template <class T>
-int32_t choose(const data::Tokenizer& tokenizer, const std::vector<T>& logits) {
+int32_t choose(const data::Tokenizer& tokenizer, int32_t image_token, const std::vector<T>& logits) {
   int32_t best = tokenizer.ends().end;
   for (int32_t id = 0; id < static_cast<int32_t>(logits.size()); ++id)
-    if (tokenizer.is_text(id) && logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) best = id;
+    if (tokenizer.is_text(id) && id != image_token && logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) best = id;
   return best;
 }
 
@@ -39,7 +39,7 @@ std::string caption(model::Vlm<T>& vlm, const data::SequenceRule& rule, const st
   while (static_cast<int64_t>(said.size()) < max_tokens &&
          (rule.max_length == 0 || static_cast<int64_t>(sample.ids.size()) < rule.max_length)) {
     sample.labels.assign(sample.ids.size(), data::no_label);
-    const int32_t next = choose(tokenizer, vlm.next_token_logits(sample));
+    const int32_t next = choose(tokenizer, rule.image_token, vlm.next_token_logits(sample));
     if (next == tokenizer.ends().end) break;
     sample.ids.push_back(next);
     said.push_back(next);

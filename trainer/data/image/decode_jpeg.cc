@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "trainer/data/image/jpeg_reader.h"
+#include "trainer/data/image/spare.h"
 
 namespace mm::data {
 namespace {
@@ -28,7 +29,7 @@ Decoded decode_jpeg(std::string_view bytes, const DecodeLimits& limits) {
   image.width = static_cast<int>(info.output_width);
   image.height = static_cast<int>(info.output_height);
   const size_t width = info.output_width, stride = width * 3;
-  image.rgb.resize(stride * info.output_height);
+  image.rgb = buffer_of(stride * info.output_height);
   std::vector<uint8_t> quads(cmyk ? width * 4 : 0);
   uint8_t* const pixels = image.rgb.data();
   uint8_t* const row = quads.data();

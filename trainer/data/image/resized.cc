@@ -3,6 +3,7 @@
 
 #include "trainer/data/image/augment.h"
 #include "trainer/data/image/decode.h"
+#include "trainer/data/image/spare.h"
 
 namespace mm::data {
 
@@ -17,7 +18,9 @@ Image decode_resized(std::string_view bytes, int width, int height, const Sequen
   if (!image) {
     image = decode_image(bytes, limits);
     if (!augment.crop.empty()) image = random_crop(std::move(*image), augment, *key);
-    image = resize_image(*image, width, height);
+    Image whole = std::move(*image);
+    image = resize_image(whole, width, height);
+    give_back(std::move(whole.rgb));
   }
   if (key != nullptr) {
     random_flip(*image, augment, *key);

@@ -137,7 +137,7 @@ void check_rule(const SequenceRule& rule) {
   if (rule.image_size < 1 || rule.positions_per_image < 0)
     throw usage_error(fmt::format("data: images of {} pixels and {} positions", rule.image_size, rule.positions_per_image));
   const Tokenizer& tokenizer = tokenizer_of(rule);
-  if (tokenizer.is_text(rule.image_token))
+  if (tokenizer.is_text(rule.image_token) && !tokenizer.is_added(rule.image_token))
     throw usage_error(fmt::format("data: the model's image token {} stands for text in the tokenizer", rule.image_token));
   const int64_t least = std::max<int64_t>(tokenizer.vocabulary(), rule.image_token + 1);
   if (rule.vocabulary > 0 && rule.vocabulary < least)

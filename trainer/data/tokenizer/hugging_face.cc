@@ -168,12 +168,15 @@ class HuggingFaceTokenizer final : public Tokenizer {
     const Token& token = tokens_[static_cast<size_t>(id)];
     return token.there && !token.special;
   }
+  bool is_added(int32_t id) const override {
+    return id >= 0 && id < vocabulary() && tokens_[static_cast<size_t>(id)].added;
+  }
   Ends ends() const override { return ends_; }
 
  private:
   struct Token {
     std::string text;
-    bool there = false, special = false;
+    bool there = false, special = false, added = false;
   };
 
   Token& name(const std::string& text, int32_t id) {
@@ -208,7 +211,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
         throw usage_error(fmt::format("{}: \"{}\" is {} here and {} in the vocabulary", at, printable(token.content), token.id,
                                       known->second));
       added_[token.content] = token.id;
-      name(token.content, token.id).special = special;
+      Token& named = name(token.content, token.id);
+      named.special = special;
+      named.added = true;
       if (flag_member(list[i], "normalized", !special, at)) {
         token.content = normalizer_(token.content);
         normalized.push_back(std::move(token));

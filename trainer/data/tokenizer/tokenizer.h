@@ -30,6 +30,8 @@ class Tokenizer {
   virtual int64_t vocabulary() const = 0;  // every id is below it
   // Whether the id stands for text: not special, not unused, below vocabulary().
   virtual bool is_text(int32_t id) const = 0;
+  // Whether it was added to the model's own tokens, so that text becomes it only where it stands there letter by letter.
+  virtual bool is_added(int32_t) const { return false; }
   virtual Ends ends() const = 0;
 };
 
