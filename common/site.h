@@ -23,6 +23,9 @@ struct Site {
   std::string nvml = "libnvidia-ml.so.1";  // NVIDIA's management library; empty: none
   std::vector<std::string> check_paths;    // folders that are written, synced and read to see that they work
   std::string metrics = "127.0.0.1:9440";  // where Prometheus may ask; empty: nowhere
+  std::string metrics_certificate, metrics_key;  // PEM files: HTTPS there; both empty: HTTP
+  std::vector<std::string> peer_users;  // whose messages agents believe; empty: root's, and those of who runs the agent
+  int straggler_s = 90;  // a rank that is slower than its like for so long is moved
   double predict_drain = 0;  // a prediction of failure with at least this score drains; 0: never
   int64_t memory_tier_bytes = 0;  // of checkpoints that a job may leave in the agent's keeping on a node; 0: none
   std::string node_tier;  // folder on the node's own disk for copies of checkpoints; %n is the node's name; empty: none

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/peers/trusted.h"
 #include "common/agent_client.h"
 #include "common/error.h"
 #include "common/hostlist.h"
@@ -66,6 +67,7 @@ Agent::Agent(Loop& loop, const Site& site, const std::string& node)
                }}) {}
 
 void Agent::start() {
+  c_.mesh.trust(trusted_users(c_.site.peer_users));
   load_state();
   desk_.on_report([this](const Incident& incident) {
     history_.add(incident);
@@ -81,7 +83,8 @@ void Agent::start() {
   hardware_.emplace(c_, desk_, history_, kernel_ && kernel_->reads());
   if (c_.site.metrics.empty()) return;
   try {
-    metrics_ = std::make_unique<MetricsServer>(c_.loop, c_.site.metrics, [this] { return metrics_text(); });
+    metrics_ = std::make_unique<MetricsServer>(c_.loop, c_.site.metrics, TlsFiles{c_.site.metrics_certificate, c_.site.metrics_key},
+                                               [this] { return metrics_text(); });
   } catch (const Error& e) {
     if (e.status == exit_status::usage) throw;
     log::warn("{}", e.what());  // such as another agent of this machine that has the port
@@ -102,6 +105,11 @@ void Agent::open_keeper() {
 }
 
 void Agent::reload(const Site& site) {
+  // What may throw comes first.
+  std::set<uid_t> trusted = trusted_users(site.peer_users);
+  if (metrics_) metrics_->renew({site.metrics_certificate, site.metrics_key});
+  c_.mesh.trust(std::move(trusted));
+  c_.site.straggler_s = site.straggler_s;
   c_.site.training_interfaces = site.training_interfaces;
   c_.site.heartbeat_ms = site.heartbeat_ms;
   c_.site.silent_ms = site.silent_ms;

@@ -117,7 +117,24 @@ std::optional<std::string> Desk::doubt() const {
   return std::nullopt;
 }
 
-void Desk::clear() { open_.clear(); }
+bool Desk::begin_clear(std::function<void()> ready) {
+  if (std::exchange(clearing_, true)) return false;
+  for (const auto& [key, open] : open_) to_clear_[key] = open.id;
+  if (drains_under_way_ == 0) ready();
+  else ready_to_clear_ = std::move(ready);
+  return true;
+}
+
+void Desk::end_clear(bool done) {
+  clearing_ = false;
+  if (done) std::erase_if(open_, [&](const auto& o) { return to_clear_.contains(o.first) && to_clear_.at(o.first) == o.second.id; });
+  to_clear_.clear();
+  for (const std::string& key : std::exchange(drains_put_off_, {})) drain_now(key);
+}
+
+void Desk::drain_ended() {
+  if (--drains_under_way_ == 0 && ready_to_clear_) std::exchange(ready_to_clear_, nullptr)();
+}
 
 void Desk::resume() {
   std::vector<std::string> keys;
@@ -183,6 +200,8 @@ void Desk::ask_brake(const std::string& node, std::function<void(const std::stri
 void Desk::drain_now(const std::string& key) {
   const auto at = open_.find(key);
   if (at == open_.end()) return;
+  if (clearing_) return drains_put_off_.push_back(key);
+  ++drains_under_way_;
   const Report& r = at->second.report;
   std::string quote = r.evidence.empty() ? r.code : r.evidence.front().substr(0, longest_quote);
   const std::string subject = fmt::format("{} {}", name(r.part), r.device);
@@ -195,11 +214,13 @@ void Desk::drain_now(const std::string& key) {
         c_.registry_changed();
         log::info("node {}: {}: {}", c_.node, done, reason);
         events_.note({{"EVENT", "action"}, {"EVIDENCE", fmt::format("node {}: {}", c_.node, done)}});
+        drain_ended();
       };
     } catch (const std::exception& e) {
       return [this, key, why = std::string(e.what())] {
         log::warn("{}", why);
         c_.loop.after(drain_retry, [this, key] { drain_now(key); });
+        drain_ended();
       };
     }
   });

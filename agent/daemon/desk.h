@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/daemon/context.h"
 #include "agent/daemon/events.h"
@@ -43,8 +44,10 @@ class Desk {
   Incident incident_of(const Open& open) const;
   // Once Slurm is known: drains that an earlier agent began are finished. One that was done is not done again: the node may have been repaired.
   void resume();
-  // By an admin's word, after a passing check.
-  void clear();
+  // By an admin's word, around a check and the undrain. Begins when no drain is under way any more, and none is begun until it ends: so none
+  // can come after the undrain. False: another clear is under way. Done, what was open at the begin is no more; what came since is drained.
+  bool begin_clear(std::function<void()> ready);
+  void end_clear(bool done);
   void on_report(std::function<void(const Incident&)> handler) { kept_ = std::move(handler); }
 
   // VERB=permit of another agent, or of this one: may `node` be drained now? `done` gets the refusal, empty for yes. Blocks nothing.
@@ -59,12 +62,18 @@ class Desk {
   void drain(const std::string& key, size_t keeper);
   void drain_now(const std::string& key);
   void drain_later(const std::string& key, const std::string& why);
+  void drain_ended();
 
   Context& c_;
   Events& events_;
   std::map<std::string, Open> open_;
   std::map<std::string, Clock::time_point> permits_;  // given within the last seconds: Slurm may not show them yet
   std::function<void(const Incident&)> kept_;
+  int drains_under_way_ = 0;
+  bool clearing_ = false;
+  std::function<void()> ready_to_clear_;
+  std::map<std::string, int64_t> to_clear_;   // keys and numbers
+  std::vector<std::string> drains_put_off_;  // by a clear
 };
 
 }  // namespace mm::agent

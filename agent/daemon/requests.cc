@@ -119,27 +119,34 @@ void Agent::check(ClientId client, bool run) {
 
 // An admin's word that the node is repaired: a passing check, then our own drain is taken back, never another's.
 void Agent::clear(ClientId client) {
-  const auto checked = [this, client] {
+  const auto failed = [this, client](const std::string& why) {
+    desk_.end_clear(false);
+    answer(client, failure(why));
+  };
+  const auto checked = [this, client, failed] {
     std::vector<std::string> wrong = hardware_ ? hardware_->seen_now() : std::vector<std::string>();
     for (const std::string& nic : c_.site.training_interfaces)
       if (!health_.nics().state(nic).fine()) wrong.push_back(fmt::format("training NIC {}: {}", nic, health_.nics().state(nic).describe()));
-    if (!wrong.empty()) return answer(client, failure(fmt::format("clear: the check does not pass: {}", fmt::join(wrong, "; "))));
-    c_.loop.work(Loop::Pool::slurm, [this, client]() -> Loop::Action {
+    if (!wrong.empty()) return failed(fmt::format("clear: the check does not pass: {}", fmt::join(wrong, "; ")));
+    c_.loop.work(Loop::Pool::slurm, [this, client, failed]() -> Loop::Action {
       try {
         const std::string done = c_.slurm.undrain(c_.node);
         return [this, client, done] {
-          desk_.clear();
+          desk_.end_clear(true);
           c_.registry_changed();
           events_.note({{"EVENT", "action"}, {"EVIDENCE", fmt::format("node {}: cleared by root: {}", c_.node, done)}});
           answer(client, {{"OK", "1"}, {"DONE", done}});
         };
       } catch (const std::exception& e) {
-        return [this, client, why = std::string(e.what())] { answer(client, failure(why)); };
+        return [failed, why = std::string(e.what())] { failed(why); };
       }
     });
   };
-  if (hardware_) hardware_->run_all(check_deadline, checked);
-  else checked();
+  const bool begun = desk_.begin_clear([this, checked] {
+    if (hardware_) hardware_->run_all(check_deadline, checked);
+    else checked();
+  });
+  if (!begun) answer(client, failure("clear: another one is under way"));
 }
 
 void Agent::history(ClientId client, const Peer& peer, const KeyValues& message) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr milliseconds period{5000}, a_node{50}, deadline{2000};
 constexpr size_t enough_steps = 8;
-constexpr int times_to_tell = 3, times_to_move = 18;
+constexpr int times_to_tell = 3;
 
 }  // namespace
 
@@ -83,7 +83,8 @@ void Stragglers::judge(const std::string& job_id, const std::string& step_id, co
   for (const Straggler& s : find_stragglers(all)) {
     const Key key = {job_id, step_id, s.pace.rank};
     const int times = slow[key] = slow_[key] + 1;
-    if (times == times_to_tell || times == times_to_move) tell(job->second, step_id, s, *answers[s.pace.node], times);
+    const bool move = times == times_to_move();
+    if (times == times_to_tell || move) tell(job->second, step_id, s, *answers[s.pace.node], move);
   }
   // Those of other steps stay.
   std::erase_if(slow_, [&](const auto& s) { return std::get<0>(s.first) == job_id && std::get<1>(s.first) == step_id; });
@@ -91,9 +92,12 @@ void Stragglers::judge(const std::string& job_id, const std::string& step_id, co
   std::erase_if(incidents_, [&](const auto& i) { return !slow_.contains(i.first); });
 }
 
-void Stragglers::tell(const Job& job, const std::string& step, const Straggler& slow, const KeyValues& node, int times) {
-  const bool move = times >= times_to_move && job.spares > 0;
-  if (times >= times_to_move && !move) return;  // nowhere to
+int Stragglers::times_to_move() const {
+  return std::max(times_to_tell + 1, static_cast<int>(std::chrono::seconds(c_.site.straggler_s) / period));
+}
+
+void Stragglers::tell(const Job& job, const std::string& step, const Straggler& slow, const KeyValues& node, bool move) {
+  if (move && job.spares == 0) return;  // nowhere to
   int64_t& id = incidents_[{job.id, step, slow.pace.rank}];
   if (id == 0) id = c_.journal.next_incident();
   Incident i;

@@ -3,7 +3,7 @@
 //
 // One agent of a step judges, that of the batch node, or the first that lives: it asks the agents of the step's nodes for the paces of their ranks,
 // every five seconds, and less often where the nodes are more than a hundred. Who is slow three times on end is an incident, whose class
-// is that of the fault which its node knows of, if any; where it goes on for a minute and a half and the job has a spare, the rank is
+// is that of the fault which its node knows of, if any; where it goes on for straggler_s of the site and the job has a spare, the rank is
 // moved: the incident asks for a restart without its node.
 #pragma once
 
@@ -29,7 +29,8 @@ class Stragglers {
   using Key = std::tuple<std::string, std::string, int>;  // job, step, rank
   void look();
   void judge(const std::string& job, const std::string& step, const Context::Answers& answers);
-  void tell(const Job& job, const std::string& step, const Straggler& slow, const KeyValues& node, int times);
+  void tell(const Job& job, const std::string& step, const Straggler& slow, const KeyValues& node, bool move);
+  int times_to_move() const;
 
   Context& c_;
   Events& events_;

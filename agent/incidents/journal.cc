@@ -77,15 +77,17 @@ Journal::Journal(Loop& loop, const std::string& state_dir, const std::string& no
   }
 }
 
-// A block is on disk before its first number is used; one small durable write in a thousand.
+// A block is on disk before its first number is used; one small durable write in a thousand. Without it a crash would forget which were
+// given out: then the clock is ahead of all of them, and of what an earlier agent took from it.
 int64_t Journal::reserve(int64_t& next, int64_t& limit) {
   if (next >= limit) {
     const int64_t before = std::exchange(limit, next + block);
     try {
       write_file_durably(numbers_path_, format_key_values({{"EVENT", std::to_string(event_limit_)}, {"INCIDENT", std::to_string(incident_limit_)}}));
     } catch (const Error& e) {
-      log::error("agent: numbers are not reserved on disk: {}", e.what());
+      if (!std::exchange(complained_, true)) log::error("agent: numbers are not reserved on disk and come from the clock: {}", e.what());
       limit = before;  // tried again with the next number
+      next = std::max(next, static_cast<int64_t>(wall_time() * 1000));
     }
   }
   return next++;

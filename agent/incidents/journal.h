@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's events: the last few thousand in memory, all of them appended to STATE_DIR/events-NODE.jsonl (kept below a size limit by
-// one rename to .1). Event numbers and incident numbers only grow, also across a crash: numbers are reserved on disk in blocks before they
-// are given out.
+// one rename to .1). Event numbers and incident numbers never repeat, also across a crash, and grow: numbers are reserved on disk in blocks
+// before they are given out. Where the disk takes no reservation they come from the clock, in milliseconds, until it does.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,7 @@ class Journal {
   Loop& loop_;
   std::string path_, numbers_path_;
   int64_t next_event_ = 1, event_limit_ = 1, next_incident_ = 1, incident_limit_ = 1;
+  bool complained_ = false;
   std::deque<Event> events_;
   std::function<void(const Event&)> handler_;
 };

@@ -160,8 +160,7 @@ void Mesh::receive() {
 void Mesh::take(const Credential& credential) {
   const KeyValues message = parse_key_values(credential.payload);
   const std::string from = get(message, "from");
-  const bool trusted = credential.uid == 0 || credential.uid == ::geteuid();
-  if (!trusted || get(message, "to") != node_ || from == node_ || !book_.contains(from) ||
+  if (!trusted_.contains(credential.uid) || get(message, "to") != node_ || from == node_ || !book_.contains(from) ||
       !windows_[from].accept(get(message, "run"), static_cast<uint64_t>(get_int(message, "count", 0)), credential.encoded_at)) {
     ++counts_.refused;
     return;

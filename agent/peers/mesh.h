@@ -7,7 +7,7 @@
 //   kind=ask     is sent again (with a new count and the same id) until kind=answer with its id arrives or the deadline passes
 //   kind=answer  to an ask. The receiver handles an ask once and keeps its answer for repeats, so that an ask acts at most once.
 //
-// A datagram counts only if its credential is from root (or from who runs the agent), is for this node, and was not seen before.
+// A datagram counts only if its credential is from a trusted user (peers/trusted.h), is for this node, and was not seen before.
 // munge is only called in workers: a dead munged delays messages and never the loop. What waits for munge is bounded; more is dropped.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "agent/loop.h"
@@ -42,6 +43,7 @@ class Mesh {
 
   // (Re)opens the socket at this node's own place in the book. Throws an Error where this node is not in it or the port is taken.
   void open(AddressBook book, const std::string& munge_socket);
+  void trust(std::set<uid_t> users) { trusted_ = std::move(users); }
   bool is_open() const { return static_cast<bool>(socket_); }
   const AddressBook& book() const { return book_; }
 
@@ -81,6 +83,7 @@ class Mesh {
   std::map<std::string, std::optional<KeyValues>> handled_;
   std::deque<std::string> handled_order_;
   std::map<std::string, ReplayWindow> windows_;
+  std::set<uid_t> trusted_;
   Counts counts_;
   Clock::time_point complained_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,8 @@
 
 #include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
+#include "agent/incidents/incident.h"
+#include "agent/incidents/journal.h"
 #include "agent/incidents/rates.h"
 #include "agent/probes/kernel_log.h"
 
@@ -123,6 +126,35 @@ Incident incident(int64_t id, double time, const std::string& kind, const std::s
   i.node = "n1";
   i.evidence = {"first 'line'", "second"};
   return i;
+}
+
+TEST(Journal, NumbersNeverRepeatAlsoWhereTheDiskTakesNone) {
+  const std::string folder = testing::TempDir() + "journal-" + std::to_string(::getpid()), numbers = folder + "/numbers-n1";
+  std::vector<int64_t> given;
+  const auto take = [&](int count, bool full) {
+    Loop loop;
+    Journal journal(loop, folder, "n1");
+    if (full) fs::create_directory(numbers);  // where the file belongs: nothing can be put there
+    for (int i = 0; i < count; ++i) given.push_back(journal.next_incident());
+    if (full) fs::remove(numbers);
+  };
+  const auto clock_goes_on = [] {
+    for (const double now = wall_time(); wall_time() < now + 0.005;) {
+    }
+  };
+  take(2, false);
+  take(2, false);  // killed in between: the rest of the block is lost
+  EXPECT_EQ(given, (std::vector<int64_t>{1, 2, 1001, 1002}));
+  fs::remove(numbers);
+  for (int start = 0; start < 3; ++start) {
+    take(3, true);
+    clock_goes_on();
+  }
+  std::vector<int64_t> sorted = given;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(std::adjacent_find(sorted.begin(), sorted.end()), sorted.end());
+  EXPECT_EQ(sorted, given) << "they grow";
+  fs::remove_all(folder);
 }
 
 TEST_F(HistoryTest, KeepsAnswersAndCounts) {

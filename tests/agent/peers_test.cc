@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -9,6 +10,8 @@
 #include "agent/peers/contact.h"
 #include "agent/peers/neighbours.h"
 #include "agent/peers/replay.h"
+#include "agent/peers/trusted.h"
+#include "common/error.h"
 
 namespace mm::agent {
 namespace {
@@ -83,6 +86,14 @@ TEST(Replay, AnEarlierRunDoesNotComeBack) {
   EXPECT_FALSE(window.accept("new", 2, 102));
   EXPECT_TRUE(window.accept("new", 200, 102));
   EXPECT_FALSE(window.accept("new", 100, 102)) << "too far behind to be told from a repeat";
+}
+
+TEST(Trusted, RootAndOneselfOrExactlyThoseNamed) {
+  EXPECT_EQ(trusted_users({}), (std::set<uid_t>{0, ::geteuid()}));
+  EXPECT_EQ(trusted_users({"root", "1234"}), (std::set<uid_t>{0, 1234}));
+  EXPECT_EQ(trusted_users({"1234"}), std::set<uid_t>{1234});
+  EXPECT_THROW(trusted_users({"root", "nobody that there is"}), Error);
+  EXPECT_THROW(trusted_users({"-1"}), Error);
 }
 
 TEST(Contacts, MajorityAndForgiveness) {
