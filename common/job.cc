@@ -66,6 +66,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"parallel.encoder", [&job](const std::string&) { job.parallel.encoder_tp = job.parallel.encoder_dp = 0; }, 0, 0, {"colocated"}},
       {"parallel.encoder.tp", &job.parallel.encoder_tp, 1, 65536},
       {"parallel.encoder.dp", &job.parallel.encoder_dp, 1, 65536},
+      {"parallel.stages", &job.parallel.stages, 1, 1 << 20, {"auto"}},
       {"parallel.recompute", &job.parallel.recompute, 0, 0, {"none", "full"}},
       {"optim.lr", &job.optim.lr, 1e-300, 1e6},
       {"optim.min_lr_ratio", &job.optim.min_lr_ratio, -0.0, 1},
@@ -118,6 +119,17 @@ void check_tiers(const Job& job) {
     throw usage_error(job.file + ": checkpoint.tiers: \"peer\" needs \"node\", whose copies it sends");
 }
 
+void check_stages(const Job& job) {
+  const Pipeline pipe = pipeline(job);
+  const std::vector<double>& stages = job.parallel.stages;
+  if (!stages.empty() && stages.size() != static_cast<size_t>(job.parallel.pp))
+    throw usage_error(fmt::format("{}: parallel.stages has {} numbers for pp = {}", job.file, stages.size(), job.parallel.pp));
+  for (const double layers : stages)
+    if (layers != std::floor(layers) || layers < pipe.chunks)
+      throw usage_error(fmt::format("{}: parallel.stages: {} is no whole number of layers for {} chunk{}", job.file, layers, pipe.chunks,
+                                    pipe.chunks == 1 ? "" : "s"));
+}
+
 void check(Job& job) {
   // Of the encoder's two numbers one is enough.
   int &tp = job.parallel.encoder_tp, &dp = job.parallel.encoder_dp;
@@ -129,7 +141,7 @@ void check(Job& job) {
   check_tiers(job);
   hang_timeout_seconds(job);
   smaller_layouts(job);
-  pipeline(job);
+  check_stages(job);
   if (job.optim.betas.size() != 2 || job.optim.betas[0] >= 1 || job.optim.betas[1] >= 1)
     throw usage_error(fmt::format("{}: optim.betas must be two numbers below 1", job.file));
   if (job.optim.label_smoothing >= 1) throw usage_error(job.file + ": optim.label_smoothing = 1 leaves nothing of the label");
@@ -191,6 +203,10 @@ Pipeline pipeline(const Job& job) {
   return {p.schedule == "gpipe" ? "gpipe" : "1f1b", 1};
 }
 
+std::vector<int> stage_layers(const Job& job) {
+  return {job.parallel.stages.begin(), job.parallel.stages.end()};
+}
+
 Layout encoder_layout(const Job& job) {
   return {.tp = job.parallel.encoder_tp, .dp = job.parallel.encoder_dp};
 }
@@ -224,8 +240,9 @@ Spec parse_spec(const std::string& spec) {
     out.kind = Spec::Kind::values;
     const std::vector<TomlKey> keys = keys_of(out.job);
     for (size_t begin = 0; begin <= spec.size();) {
-      size_t comma = spec.find(',', begin);
-      if (comma == std::string::npos) comma = spec.size();
+      size_t comma = begin;
+      for (int depth = 0; comma < spec.size() && (depth > 0 || spec[comma] != ','); ++comma)
+        depth += spec[comma] == '[' || spec[comma] == '{' ? 1 : spec[comma] == ']' || spec[comma] == '}' ? -1 : 0;
       const std::string item = spec.substr(begin, comma - begin);
       begin = comma + 1;
       const std::string name = item.substr(0, item.find('='));

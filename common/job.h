@@ -57,6 +57,7 @@ struct Job {
     std::string schedule = "auto";       // auto | 1f1b | interleaved | gpipe; see pipeline()
     int virtual_stages = 0;              // key virtual: chunks of layers of a rank; 0: as the schedule says
     int encoder_tp = 0, encoder_dp = 0;  // key encoder: the encoder's own ranks; 0 and 0: colocated with the first stage
+    std::vector<double> stages;          // decoder layers of each pipeline stage; empty ("auto"): by the nodes' speeds
     std::string recompute = "none";      // none | full: keep a layer's input alone
     std::string backend = "auto";
     std::string dtype = "float32";  // float64 | float32
@@ -113,6 +114,8 @@ struct Pipeline {
   int chunks = 1;
 };
 Pipeline pipeline(const Job& job);
+// parallel.stages in whole numbers.
+std::vector<int> stage_layers(const Job& job);
 // The ranks that run nothing but the encoder, tp x dp of them; they come after those of the layout. None where it is colocated.
 Layout encoder_layout(const Job& job);
 int encoder_ranks(const Job& job);

@@ -97,6 +97,10 @@ struct Assign {
     }
   }
   void operator()(std::vector<double>* target) const {
+    if (const auto word = node.value_exact<std::string>(); word && !key.one_of.empty()) {
+      check_string(key, *word, where);
+      return target->clear();
+    }
     if (!node.is_array()) throw wrong("a list of numbers");
     target->clear();
     for (const toml::node& item : *node.as_array()) {

@@ -21,9 +21,10 @@ struct TomlKey {
   double least = 0, most = 0;            // numbers: allowed range, unless both are 0
   std::vector<std::string> one_of = {};  // strings: allowed values, unless empty
 };
-// A string or list target takes a single string, too; a string target takes a number, as written. A map takes a table of numbers. A function
-// is called with a string. A table that is no map's names keys below it: encoder = {tp = 2} is encoder.tp = 2. A monostate target is a key
-// that the format has and this version does not support: naming it is an error that says so.
+// A string or list target takes a single string, too; a string target takes a number, as written. A list of numbers takes a word of one_of,
+// too, and is then empty. A map takes a table of numbers. A function is called with a string. A table that is no map's names keys below it:
+// encoder = {tp = 2} is encoder.tp = 2. A monostate target is a key that the format has and this version does not support: naming it is an
+// error that says so.
 
 // Sets what `text` holds. `name` is the file's name, for messages.
 void read_toml(std::string_view text, const std::string& name, const std::vector<TomlKey>& keys);

@@ -78,6 +78,7 @@ TaskEnvironment task_environment(const TaskFacts& f) {
     set("MM_DP_RANK", c.dp);
     set("MM_PP_RANK", c.pp);
   }
+  if (!f.stage_speeds.empty()) out.values["MM_STAGE_SPEEDS"] = f.stage_speeds;
   add_gpus(f, out);
   if (!f.interfaces.empty()) {
     const std::string list = fmt::format("{}", fmt::join(f.interfaces, ","));

@@ -16,6 +16,7 @@ struct TaskFacts {
   uint32_t job_id = 0, step_id = 0, restarts = 0;
   int rank = 0, local_rank = 0, tasks = 1, local_tasks = 1;
   int tp = 1, pp = 1, cp = 1;
+  std::string stage_speeds;        // of pipeline stages that differ
   int encoder_ranks = 0;           // after those of the layout
   std::string node;                // Slurm's name of this node
   std::vector<std::string> nodes;  // of the step, in the order of their first ranks

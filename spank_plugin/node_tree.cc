@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/node_tree.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <filesystem>
@@ -29,6 +32,41 @@ std::optional<placement::NodeMap> node_tree(const Site& site, const std::string&
   if (!site.nccl_topology.empty())
     hardware = merge(std::move(*hardware), placement::load_topology(with_node(site.nccl_topology, node)));
   return placement::map_node(*hardware, site.training_interfaces);
+}
+
+int NodeTrees::of_this_node(const std::vector<std::string>& step) {
+  if (this_node_ >= 0) return this_node_;
+  placement::NodeMap map;
+  if (std::find(step.begin(), step.end(), this_node()) != step.end())
+    map = node_tree(site_, this_node(), Search::known_only).value_or(placement::NodeMap());
+  maps_.push_back(std::move(map));
+  return this_node_ = static_cast<int>(maps_.size()) - 1;
+}
+
+bool NodeTrees::differ() const {
+  return (site_.topology + site_.nccl_topology).find("%n") != std::string::npos;
+}
+
+int NodeTrees::of(const std::string& node, const std::vector<std::string>& step) {
+  if (!differ()) return of_this_node(step);
+  const auto [at, is_new] = by_node_.emplace(node, -1);
+  if (!is_new) return at->second;
+  std::string kind;
+  std::vector<std::pair<placement::XmlElement, std::string>> files;
+  for (const std::string& path : {site_.topology, site_.nccl_topology}) {
+    const std::string own = with_node(path, node);
+    if (path.empty() || ::access(own.c_str(), F_OK) != 0) continue;
+    files.emplace_back(placement::read_topology(own), own);
+    kind += placement::kind_of_machine(files.back().first) + "\n";
+  }
+  if (files.empty()) return at->second = of_this_node(step);
+  const auto [known, is_new_kind] = by_kind_.emplace(std::move(kind), static_cast<int>(maps_.size()));
+  if (is_new_kind) {
+    placement::Hardware hardware = placement::hardware_of(files.front().first, files.front().second);
+    if (files.size() > 1) hardware = merge(std::move(hardware), placement::hardware_of(files.back().first, files.back().second));
+    maps_.push_back(placement::map_node(hardware, site_.training_interfaces));
+  }
+  return at->second = known->second;
 }
 
 std::map<int, placement::PciAddress> gpu_minors(const std::string& folder) {

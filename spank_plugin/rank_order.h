@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // srun's use of the placement: the node of each rank of a step, before the step exists.
 //
-// All nodes are taken to be like this one, which is one of them where a batch script runs: trees of other nodes are not known
-// here. The tree is the agent's copy or the site's file; srun never searches a machine itself.
+// Trees are the site's files, each node its own where it has one; else all nodes are taken to be like this one, which is one of
+// them where a batch script runs, by the site's file or the agent's copy. srun never searches a machine itself.
 #pragma once
 
 #include <string>
@@ -24,5 +24,8 @@ struct RankOrder {
 // not fit the layout (a helper beside the training) has its nodes in the order of the switch tree.
 RankOrder order_ranks(const Job& job, const std::vector<std::string>& nodes, const std::vector<int>& tasks,
                       const std::string& topology, const Site& site) noexcept;
+
+// The speed of each pipeline stage (common/plan/stages.h) when ranks are on these nodes; empty where they are all alike, or the job has one stage. Never throws: what is wrong with the site's speeds is the warning of order_ranks.
+std::string stage_speeds_of(const Job& job, const std::vector<std::string>& node_of_rank, const Site& site) noexcept;
 
 }  // namespace mm::spank

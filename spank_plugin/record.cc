@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "common/key_values.h"
+#include "common/plan/stages.h"
 
 namespace mm::spank {
 namespace {
@@ -68,6 +69,7 @@ std::string format_record(const Record& r) {
   if (r.user_memory) text += " umem=1";
   if (r.cpus > 0) text += fmt::format(" cpus={}", r.cpus);
   for (size_t k = 0; k < r.bytes.size(); ++k) text += fmt::format("{}{:.6g}", k == 0 ? " bytes=" : ",", r.bytes[k]);
+  if (!r.stage_speeds.empty()) text += fmt::format(" stages={}", escape(r.stage_speeds));
   if (r.refused) text += " refused=1";
   return text;
 }
@@ -112,6 +114,7 @@ std::optional<Record> parse_record(std::string_view text) {
     r.encoder_dp = static_cast<int>(encoder[1]);
   }
   r.bytes = numbers(get(values, "bytes"));
+  r.stage_speeds = plan::format_stage_speeds(plan::parse_stage_speeds(get(values, "stages")));
   const std::string hang = get(values, "hang", "0");
   const auto [end, error] = std::from_chars(hang.data(), hang.data() + hang.size(), r.hang_timeout);
   fits = fits && error == std::errc() && end == hang.data() + hang.size() && r.hang_timeout >= 0 && r.hang_timeout <= 1e9;

@@ -24,6 +24,7 @@ struct Record {
   int spares = 0;
   bool verbose = false;
   std::vector<double> bytes;                    // that a rank sends in a step, by placement::Kind; empty: a nominal model's
+  std::string stage_speeds;                     // of a step's pipeline stages (common/plan/stages.h); empty: all alike
   bool user_cpus = false, user_memory = false;  // of a step: its user chose how tasks are bound
   int cpus = 0;                                 // of a step: CPUs of a task, as its user asked; 0: not stated
   double hang_timeout = 0;                      // seconds; 0: learnt

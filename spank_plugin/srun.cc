@@ -178,6 +178,7 @@ void place_ranks(Step& s, const std::vector<std::string>& nodes, const std::vect
   for (const std::string& node : order.node_of_rank) node_of_rank.push_back(now.at(node));
   write_host_file(s, node_of_rank);
   s.request->record.bytes = order.bytes;
+  s.request->record.stage_speeds = stage_speeds_of(s.request->job, node_of_rank, node_site());
   s.warning = order.warning;
   if (!order.told.empty()) s.told.push_back(order.told);
 }
@@ -332,6 +333,7 @@ void srun_option() {
     s.request->record.order.clear();
     s.request->record.master.clear();
     s.request->record.ordered = false;
+    s.request->record.stage_speeds.clear();
     take_bindings(s);
     if (s.stated.heterogeneous || own_variable("SLURM_HET_SIZE"))
       throw usage_error("--mm-train: heterogeneous jobs and steps are not supported");

@@ -115,6 +115,7 @@ TaskFacts facts_of(spank_t spank, const Record& record, const Place& place, cons
   f.tp = record.tp;
   f.pp = record.pp;
   f.cp = record.cp;
+  f.stage_speeds = record.stage_speeds;
   f.encoder_ranks = record.encoder_tp * record.encoder_dp;
   f.node = place.node;
   f.nodes = record.order.empty() ? place.nodes : expand_hostlist(record.order);

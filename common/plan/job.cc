@@ -92,16 +92,19 @@ Parallelism parallelism_of(const Job& job, const Model& model, int tasks) {
   p.zero = job.parallel.zero;
   p.micro_batch = job.parallel.micro_batch;
   p.recompute = job.parallel.recompute == "full";
+  p.layers = stage_layers(job);
   const std::string why = why_impossible(model, {.samples = job.data.global_batch}, p);
   if (!why.empty())
     throw usage_error(fmt::format("{}: {} ranks as tp {} x cp {} x dp {} x pp {}: {}", job.file, tasks, mesh.tp, mesh.cp, mesh.dp, mesh.pp, why));
   return p;
 }
 
-JobPlan plan_of_job(const Job& job, int tasks) {
+JobPlan plan_of_job(const Job& job, int tasks, const std::vector<StageSpeed>& speeds) {
   job_layout(job, tasks);  // numbers of ranks first: no file is needed to see that they do not fit
   JobPlan out = without_layout(job);
-  out.parallelism = parallelism_of(job, out.model, tasks);
+  Parallelism& p = out.parallelism = parallelism_of(job, out.model, tasks);
+  if (p.layers.empty() && speeds.size() == static_cast<size_t>(p.mesh.pp))
+    p.layers = sized_stages(static_cast<int>(out.model.text.count), extra_work(out.model, out.batch, p), speeds, p.encoder_ranks() == 0, p.chunks);
   return out;
 }
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "common/error.h"
 #include "common/plan/load.h"
@@ -124,6 +125,7 @@ int64_t Parallelism::micro_batches(const Batch& batch) const {
 }
 
 int64_t layers_of_stage(int64_t layers, const Parallelism& p, int stage) {
+  if (!p.layers.empty()) return p.layers[static_cast<size_t>(stage)];
   const int64_t pp = p.mesh.pp, pieces = pp * p.chunks, longer = layers % pieces;
   return layers / pieces * p.chunks + (longer > stage ? largest_part(longer - stage, pp) : 0);
 }
@@ -167,6 +169,8 @@ std::string why_impossible(const Model& m, const Batch& batch, const Parallelism
   if (int64_t{mesh.pp} * p.chunks > m.text.count)
     return p.chunks > 1 ? fmt::format("pp {} x virtual {} = {} is above the model's {} layers", mesh.pp, p.chunks, mesh.pp * p.chunks, m.text.count)
                         : fmt::format("pp {} is above the model's {} layers", mesh.pp, m.text.count);
+  if (const int64_t sum = std::reduce(p.layers.begin(), p.layers.end(), int64_t{0}); !p.layers.empty() && sum != m.text.count)
+    return fmt::format("stages of {} layers, but the model has {}", sum, m.text.count);
   return "";
 }
 

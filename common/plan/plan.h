@@ -33,6 +33,7 @@ struct Parallelism {
   int zero = 1;
   int64_t micro_batch = 0;  // most samples of a micro-batch; 0: the rank's whole share
   bool recompute = false;   // only a layer's input is kept
+  std::vector<int> layers;  // of the decoder, of each stage; empty: as even as it goes
 
   int encoder_ranks() const { return encoder_tp * encoder_dp; }
   int ranks() const { return mesh.world_size() + encoder_ranks(); }
@@ -121,8 +122,8 @@ Plan make_plan(const Model& model, const Batch& batch, const Parallelism& parall
 // The largest memory of a stage alone: quicker than the plan.
 int64_t memory_needed(const Model& model, const Batch& batch, const Parallelism& parallelism, const Numbers& numbers);
 
-// Decoder layers of a stage. The model is cut into pp * chunks pieces, as even as it goes, the first ones longer; piece i runs on stage
-// i % pp.
+// Decoder layers of a stage. The model is cut into pp * chunks pieces; piece i runs on stage i % pp. They are as even as it goes, the first
+// ones longer, or where Parallelism::layers says otherwise, each stage's own are.
 int64_t layers_of_stage(int64_t layers, const Parallelism& parallelism, int stage);
 
 }  // namespace mm::plan

@@ -142,6 +142,7 @@ struct Reader {
         if (above.device == SIZE_MAX) above.device = new_device(o, above);
         device_index[o] = above.device;
         out.devices[above.device].os.push_back(os_device(o));
+        if (out.devices[above.device].name.empty()) out.devices[above.device].name = info(o, "GPUModel");
         break;
       case HWLOC_OBJ_NUMANODE:
         numa_index[o] = out.numa.size();

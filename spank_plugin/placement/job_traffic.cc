@@ -2,9 +2,11 @@
 #include "spank_plugin/placement/job_traffic.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/error.h"
 #include "common/plan/job.h"
+#include "common/plan/stages.h"
 
 namespace mm::placement {
 namespace {
@@ -38,6 +40,10 @@ Job job_of(const mm::Job& file, int tasks, const Site& site, std::string& note) 
     job.encoder_tp = std::max(1, file.parallel.encoder_tp);
     job.encoder_dp = ranks / job.encoder_tp;
   }
+  job.stage_layers = stage_layers(file);
+  if (!job.stage_layers.empty()) job.layers = std::accumulate(job.stage_layers.begin(), job.stage_layers.end(), 0);
+  job.least_layers = pipeline(file).chunks;
+  job.layers = std::max(job.layers, job.mesh.pp * job.least_layers);
   set_nominal_amounts(job);
   if (file.model.path.empty()) return job;
   try {
@@ -53,12 +59,11 @@ Job job_of(const mm::Job& file, int tasks, const Site& site, std::string& note) 
       a[stage] = {v.bytes, v.calls};
     }
     job.layers = static_cast<int>(std::max<int64_t>(p.model.text.count, job.mesh.pp));
-    // A layer's work is the last stage's over its layers; what the stage with the tower does besides is work on pictures.
+    const plan::ExtraWork extra = plan::extra_work(p.model, p.batch, p.parallelism);
+    job.image_layers = extra.pictures;
+    job.head_layers = extra.head;
     const plan::StagePlan& last = made.stages.at(static_cast<size_t>(job.mesh.pp) - 1);
-    const plan::StagePlan& tower = job.encoder_ranks() > 0 ? made.stages.back() : made.stages.front();
-    const double layer = last.flops.total() / std::max(1, last.layers);
-    job.layer_seconds = last.busy / std::max(1, last.layers);
-    if (layer > 0) job.image_layers = std::max(0.0, tower.flops.total() / layer - tower.layers);
+    job.layer_seconds = last.busy / std::max(1.0, last.layers + extra.head);
   } catch (const Error& e) {
     note = e.what();
   }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -24,16 +25,40 @@ namespace {
 
 constexpr unsigned most_seconds = 20;
 
+void forget_identity(XmlElement& element) {
+  constexpr std::string_view own[] = {"HostName", "Serial", "UUID", "GUID", "GID", "LID", "Address", "DMI",
+                                      "OSRelease", "OSVersion", "ProcessName", "hwlocVersion", "LinuxCgroup"};
+  std::erase_if(element.children, [&](const XmlElement& child) {
+    const std::string_view name = child.get("name");
+    return child.name == "info" &&
+           std::any_of(std::begin(own), std::end(own), [&](std::string_view o) { return name.find(o) != std::string_view::npos; });
+  });
+  for (XmlElement& child : element.children) forget_identity(child);
+}
+
 }  // namespace
 
-Hardware load_topology(const std::string& path) {
+XmlElement read_topology(const std::string& path) {
   struct stat s = {};
   if (::stat(path.c_str(), &s) != 0) throw system_error(fmt::format("topology: {}", path), errno, exit_status::usage);
   if (!S_ISREG(s.st_mode)) throw usage_error(fmt::format("topology: {}: not a file", path));
-  const XmlElement root = parse_xml(read_file(path), path);
+  return parse_xml(read_file(path), path);
+}
+
+Hardware hardware_of(const XmlElement& root, const std::string& path) {
   if (root.name == "topology" || root.name == "root") return read_hwloc_xml(root, path);
   if (root.name == "system") return read_nccl_xml(root, path);
   throw usage_error(fmt::format("{}: <{}> is neither an hwloc <topology> nor an NCCL <system>", path, root.name));
+}
+
+Hardware load_topology(const std::string& path) {
+  return hardware_of(read_topology(path), path);
+}
+
+std::string kind_of_machine(const XmlElement& root) {
+  XmlElement out = root;
+  forget_identity(out);
+  return format_xml(out);
 }
 
 Hardware load_untrusted_topology(const std::string& path) {

@@ -47,8 +47,8 @@ double compute_seconds(const Cluster& cluster, const Job& job, const RankMap& ma
   double slowest = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
     const bool pictures = s == 0 && job.encoder_ranks() == 0;
-    slowest =
-        std::max(slowest, stages[s].layers / stages[s].text_speed + (pictures ? job.image_layers / stages[s].image_speed : 0));
+    const double text = stages[s].layers + (s + 1 == stages.size() ? job.head_layers : 0);
+    slowest = std::max(slowest, text / stages[s].speed.text + (pictures ? job.image_layers / stages[s].speed.pictures : 0));
   }
   if (job.encoder_ranks() > 0) {
     double speed = 1e300;
@@ -315,18 +315,24 @@ void number_local_ranks(const Cluster& cluster, Placement& p) {
 
 std::vector<Stage> stages_of(const Cluster& cluster, const Job& job, const RankMap& map) {
   const Layout& m = job.mesh;
-  std::vector<Stage> out(static_cast<size_t>(m.pp), {0, 1e300, 1e300});
+  std::vector<Stage> out(static_cast<size_t>(m.pp), {0, {1e300, 1e300}});
   for (int r = 0; r < m.world_size(); ++r) {
     const Node& node = cluster.nodes[static_cast<size_t>(map.node[static_cast<size_t>(r)])];
-    Stage& s = out[static_cast<size_t>(m.coordinates(r).pp)];
-    s.text_speed = std::min(s.text_speed, node.memory_bandwidth);
-    s.image_speed = std::min(s.image_speed, node.flops);
+    plan::StageSpeed& s = out[static_cast<size_t>(m.coordinates(r).pp)].speed;
+    s.text = std::min(s.text, node.memory_bandwidth);
+    s.pictures = std::min(s.pictures, node.flops);
   }
-  std::vector<double> speed, extra(out.size(), 0);
-  for (const Stage& s : out) speed.push_back(s.text_speed);
-  if (job.encoder_ranks() == 0) extra.front() = job.image_layers * out.front().text_speed / out.front().image_speed;
-  const std::vector<int> layers = layers_of_stages(job.layers, speed, extra);
-  for (size_t s = 0; s < out.size(); ++s) out[s].layers = layers[s];
+  std::vector<int> layers = job.stage_layers;
+  if (layers.empty()) {
+    std::vector<plan::StageSpeed> speeds;
+    for (const Stage& s : out) speeds.push_back(s.speed);
+    layers = plan::sized_stages(job.layers, {job.image_layers, job.head_layers}, speeds, job.encoder_ranks() == 0, job.least_layers);
+  }
+  plan::Parallelism even;
+  even.mesh = m;
+  even.chunks = job.least_layers;
+  even.layers = layers;
+  for (size_t s = 0; s < out.size(); ++s) out[s].layers = static_cast<int>(plan::layers_of_stage(job.layers, even, static_cast<int>(s)));
   return out;
 }
 
@@ -405,22 +411,6 @@ Placement place_again(const Cluster& cluster, const Job& job, const std::vector<
   out.block = pricer.price(block_map(cluster, job.ranks()));
   out.map = std::move(map);
   number_local_ranks(cluster, out);
-  return out;
-}
-
-std::vector<int> layers_of_stages(int layers, const std::vector<double>& speed, const std::vector<double>& extra) {
-  const size_t stages = speed.size();
-  if (stages == 0 || layers < static_cast<int>(stages))
-    throw usage_error(fmt::format("placement: {} layers for {} pipeline stages", layers, stages));
-  std::vector<int> out(stages, 1);
-  // The next layer goes where the stage is done first with it.
-  for (int left = layers - static_cast<int>(stages); left > 0; --left) {
-    size_t best = 0;
-    const auto seconds = [&](size_t s) { return (out[s] + 1 + (s < extra.size() ? extra[s] : 0)) / speed[s]; };
-    for (size_t s = 1; s < stages; ++s)
-      if (seconds(s) < seconds(best) * (1 - 1e-12)) best = s;
-    ++out[best];
-  }
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/stages.h"
 #include "spank_plugin/placement/cost.h"
 
 namespace mm::placement {
@@ -25,10 +26,11 @@ struct Placement {
   bool is_block = false;  // nothing better was found
 };
 
-// What each pipeline stage gets: layers that fit the speed of its slowest node.
+// What each pipeline stage gets: the layers that the job says, else those that fit the speed of its slowest node; even ones
+// where all stages are alike.
 struct Stage {
   int layers = 0;
-  double text_speed = 1, image_speed = 1;
+  plan::StageSpeed speed;
 };
 std::vector<Stage> stages_of(const Cluster& cluster, const Job& job, const RankMap& map);
 
@@ -41,9 +43,5 @@ Placement place(const Cluster& cluster, const Job& job);
 // After nodes were lost: `before` names the node of each rank, as it was. A rank whose node is still there stays; the others go
 // to free slots, where they cost least. Throws a usage Error where there are too few.
 Placement place_again(const Cluster& cluster, const Job& job, const std::vector<std::string>& before);
-
-// Decoder layers of each stage so that the slowest is as fast as can be: `speed` of each stage, `extra` work of it (vision
-// tower, head) in layers. At least one layer each. Throws a usage Error where there are fewer layers than stages.
-std::vector<int> layers_of_stages(int layers, const std::vector<double>& speed, const std::vector<double>& extra);
 
 }  // namespace mm::placement

@@ -51,6 +51,42 @@ void set_nominal_amounts(Job& job) {
   if (job.encoder_ranks() > 0) set(Kind::encoder, micro_batches * activation / 4, micro_batches);
 }
 
+namespace {
+
+// Every rank of the encoder makes a share of every replica's features, and sends it to all ranks of that replica's first stage and
+// to the other makers; the sums of gradients go back. In huge jobs each rank of a first stage stands with some makers for all of
+// them, turn by turn, that carry as much.
+void add_encoder(const Job& job, std::vector<Family>& out) {
+  constexpr int most_pairs = 1 << 17;
+  const Layout& m = job.mesh;
+  const int makers = job.encoder_ranks(), takers = m.tp * m.cp * m.dp;
+  const Amount there = job.amount(Kind::encoder, m.pp), back = job.amount(Kind::encoder, 0);
+  const bool apart = job.amounts[static_cast<size_t>(Kind::encoder)].size() > 1;  // of makers and of takers
+  const double of_makers = apart ? there.bytes / (m.tp * m.cp + makers - 1) : 0;  // to one rank of each replica, or one maker
+  const int partners = std::clamp(most_pairs / takers, 1, makers);
+  const double bytes = apart ? (of_makers / m.dp + back.bytes / makers) / 2 : back.bytes / makers;
+  Family pairs;
+  pairs.kind = Kind::encoder;
+  pairs.ring = false;
+  for (int taker = 0; taker < takers; ++taker)
+    for (int k = 0; k < partners; ++k) {
+      const int maker = static_cast<int>((int64_t{taker} * partners + k) % makers);
+      pairs.members.insert(pairs.members.end(), {m.world_size() + maker, taker});
+      pairs.begin.push_back(static_cast<int>(pairs.members.size()));
+      pairs.amounts.push_back({bytes * makers / partners, std::max(there.calls / m.dp, back.calls)});
+    }
+  if (bytes > 0) out.push_back(std::move(pairs));
+  if (makers < 2 || of_makers <= 0) return;
+  Family among;
+  among.kind = Kind::encoder;
+  for (int k = 0; k < makers; ++k) among.members.push_back(m.world_size() + k);
+  among.begin.push_back(makers);
+  among.amounts.push_back({of_makers * (makers - 1), there.calls});
+  out.push_back(std::move(among));
+}
+
+}  // namespace
+
 std::vector<Family> families_of(const Job& job) {
   const Layout& m = job.mesh;
   std::vector<Family> out;
@@ -122,17 +158,15 @@ std::vector<Family> families_of(const Job& job) {
       close(f, 0);
     }
   });
-  add(Kind::encoder, false, [&](Family& f) {
-    // Replica d of the mesh is fed by replica d * encoder_dp / dp of the encoder, rank by rank.
-    if (job.encoder_ranks() == 0) return;
-    for (int d = 0; d < m.dp; ++d)
-      for (int c = 0; c < m.cp; ++c)
-        for (int t = 0; t < m.tp; ++t) {
-          f.members.push_back(m.world_size() + d * job.encoder_dp / m.dp * job.encoder_tp + t % job.encoder_tp);
-          f.members.push_back(m.rank({t, c, d, 0}));
-          close(f, 0);
-        }
-  });
+  if (job.encoder_ranks() > 0) add_encoder(job, out);
+  // Colocated: the ranks of a first stage share a replica's pictures.
+  if (job.encoder_ranks() == 0)
+    add(Kind::encoder, true, [&](Family& f) {
+      for (int d = 0; d < m.dp; ++d) {
+        for (int r = 0; r < m.tp * m.cp; ++r) f.members.push_back(m.rank({0, 0, d, 0}) + r);
+        close(f, 0);
+      }
+    });
   return out;
 }
 

@@ -10,7 +10,7 @@
 namespace mm::placement {
 
 // The groups' kinds, as common/plan names them. stage: all ranks of a pipeline stage; tied: a rank of the first stage and its
-// like of the last; encoder: an encoder's rank and those of stage 0 that it feeds.
+// like of the last; encoder: the encoder's ranks and those of all first stages, which they feed.
 enum class Kind { tensor, context, data, pipeline, stage, tied, encoder };
 inline constexpr int kinds = 7;
 const char* name_of(Kind kind);
@@ -25,7 +25,10 @@ struct Job {
   Layout mesh;
   int encoder_tp = 0, encoder_dp = 0;  // the encoder's own ranks come after the mesh's
   int layers = 32;                     // of the decoder
+  std::vector<int> stage_layers;       // of each stage, where the job says so
+  int least_layers = 1;                // of a stage: its chunks
   double image_layers = 0;             // work on pictures, in layers; on stage 0, or on the encoder's own ranks
+  double head_layers = 0;              // what the last stage does besides its layers
   double layer_seconds = 0;            // a step's work of one layer on a node of speed 1; 0: speeds do not matter
   std::vector<std::vector<Amount>> amounts =
       std::vector<std::vector<Amount>>(kinds);  // [kind][stage]; one entry: for all stages

@@ -49,6 +49,36 @@ srun bash -c 'echo $SLURM_PROCID $SLURMD_NODENAME' | sort -n
 END
 expect_eq "$(plan tp=2,pp=2 "$tree")" "$(batch_output)"
 
+test_case "nodes that differ have trees of their own, and the speed that their GPUs have"
+cp "$scratch/plain.conf" "$MINI_SLURM_DIR/mm-train.conf"
+printf '[placement]\ntopology = "%s/tree-%%n.xml"\n' "$MINI_SLURM_DIR" >>"$MINI_SLURM_DIR/mm-train.conf"
+for node in "node1 A100-SXM4-80GB" "node2 H100" "node3 H100" "node4 A100-SXM4-80GB"; do
+  sed -E 's#(<object type="PCIDev"[^>]*pci_type="0302[^>]*)/>#\1><info name="PCIDevice" value="NVIDIA '"${node#* }"'"/></object>#' "$scratch/two-cpus.xml" \
+    >"$MINI_SLURM_DIR/tree-${node% *}.xml"
+done
+batch -N4 --ntasks-per-node=1 --mm-train=pp=2 <<'END'
+srun bash -c 'echo $MM_PP_RANK $SLURMD_NODENAME $MM_STAGE_SPEEDS' | sort -u
+END
+expect_eq "0 node2 1:1,0.31547:0.608657
+0 node3 1:1,0.31547:0.608657
+1 node1 1:1,0.31547:0.608657
+1 node4 1:1,0.31547:0.608657" "$(batch_output)"
+
+test_case "nodes that are slower make a stage of their own, whose speed its ranks are told"
+cp "$scratch/plain.conf" "$MINI_SLURM_DIR/mm-train.conf"
+printf '[placement]\nspeeds = ["node[2-3]=0.5"]\n' >>"$MINI_SLURM_DIR/mm-train.conf"
+batch -N4 --ntasks-per-node=2 --mm-train=tp=2,pp=2 <<'END'
+srun bash -c 'echo $MM_PP_RANK $SLURMD_NODENAME $MM_STAGE_SPEEDS' | sort -u
+srun --mm-train=tp=2 bash -c 'echo "${MM_STAGE_SPEEDS:-none}"' | sort -u
+END
+expect_eq "0 node1 1:1,0.5:0.5
+0 node4 1:1,0.5:0.5
+1 node2 1:1,0.5:0.5
+1 node3 1:1,0.5:0.5
+none" "$(batch_output)"
+cp "$scratch/plain.conf" "$MINI_SLURM_DIR/mm-train.conf"
+printf '[placement]\ntopology = "%s"\n' "$tree" >>"$MINI_SLURM_DIR/mm-train.conf"
+
 test_case "a task is on the CPUs of its GPU, and knows GPU and NIC"
 batch -N1 --ntasks-per-node=2 --gpus-per-node=2 --mm-train=tp=2 <<'END'
 srun bash -c './where "$MM_GPU $MM_NIC $CUDA_VISIBLE_DEVICES"' | sort
@@ -65,6 +95,14 @@ out=$(batch_output)
 expect_eq $'0 0\n1 1\n0 0-1\n1 0-1' "$(head -4 <<<"$out" | sed 's/ $//')"
 expect_match "--cpu-bind is the user's choice: it stays" "$out"
 expect_match "node1: rank 0: GPU 0000:10:00.0, NIC mlx5_1, CPUs 0 \(the user's choice\)" "$out"
+
+test_case "a hint is the user's choice, too: Slurm's binding stays"
+batch -N1 -n2 --gpus-per-node=2 --mm-train=tp=2 <<'END'
+srun --mm-train=off --hint=nomultithread ./where | sed 's/^ */- /' | awk '{print $NF}' | sort >without
+srun --mm-train=tp=2,verbose --hint=nomultithread ./where 2>said | awk '{print $NF}' | sort >with
+diff without with && cat said
+END
+expect_match "--hint is the user's choice: it stays" "$(batch_output)"
 
 test_case "as many CPUs as --cpus-per-task says"
 batch -N1 -n2 --gpus-per-node=2 --mm-train=auto <<'END'
@@ -147,4 +185,30 @@ expect_match 'mm-train: 4 ranks on 4 nodes: modelled [0-9.]+ s of communication 
 expect_match 'mm-train: a step on 2 of 4 nodes: Slurm.s order of ranks stays' "$out"
 
 expect_nodes_idle
+
+test_case "mm-run: after a node was lost its ranks alone are elsewhere"
+programs=${BUILD:-$here/../../build}
+if [ -x "$programs/mm-run" ] && [ -x "$programs/mm-agentd" ]; then
+  "$mini" down >/dev/null
+  mkdir "$scratch/bin"
+  cp "$programs/mm-run" "$programs/mm-agentd" "$place" "$scratch/bin/"
+  cluster_up "placement-run-$$" --nodes 4 --plugin "$plugin" --topology "$scratch/topology.conf" --agent "$scratch/bin/mm-agentd" || finish
+  printf '#!/bin/bash\necho $SLURM_PROCID $SLURMD_NODENAME >>launch.$SLURM_STEP_ID\n[ -e again ] || exec sleep 1000\n' >"$home/placed"
+  printf '#!/bin/bash\n%s/bin/mm-run -- ./placed\n' "$scratch" >"$home/job.sh"
+  chmod 755 "$home/placed" "$home/job.sh"
+  job=$(as_user sbatch --parsable -N4 --ntasks-per-node=1 -o run.out --mm-train=pp=3,spares=1 job.sh)
+  all_placed() { [ "$(cat "$home"/launch.* 2>/dev/null | wc -l)" -ge 3 ]; }
+  wait_until 30 all_placed
+  first=$(sort -n "$home"/launch.*)
+  rm -f "$home"/launch.*
+  touch "$home/again"
+  lost=$(awk '$2 != "node1" {print $2; exit}' <<<"$first")
+  spare=$(comm -13 <(awk '{print $2}' <<<"$first" | sort) <(printf 'node%s\n' 1 2 3 4))
+  "$mini" fault nic "$lost" eth1 down
+  job_over() { [ -z "$(squeue -h -j "$job")" ]; }
+  wait_until 60 job_over
+  expect_eq "${first/$lost/$spare}" "$(sort -n "$home"/launch.* 2>/dev/null)" "$(cat "$home/run.out")"
+else
+  skip "mm-run or mm-agentd is not built"
+fi
 finish

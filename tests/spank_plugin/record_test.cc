@@ -25,6 +25,7 @@ TEST(Record, GoesThroughAnEnvironmentUnchanged) {
   r.verbose = r.user_cpus = r.user_memory = true;
   r.cpus = 7;
   r.bytes = {1.5e9, 0, 3};
+  r.stage_speeds = "1:1,0.5:0.25";
   const std::string text = format_record(r);
   EXPECT_EQ(text.find_first_of("\n\"'$`\\"), std::string::npos) << text;
   const std::optional<Record> back = parse_record(text);
@@ -39,6 +40,7 @@ TEST(Record, GoesThroughAnEnvironmentUnchanged) {
   EXPECT_TRUE(back->verbose && back->user_cpus && back->user_memory);
   EXPECT_EQ(back->cpus, 7);
   EXPECT_EQ(back->bytes, r.bytes);
+  EXPECT_EQ(back->stage_speeds, r.stage_speeds);
 }
 
 // It is the user's word, and slurmstepd reads it as root.

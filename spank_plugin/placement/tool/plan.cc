@@ -19,6 +19,7 @@
 #include "spank_plugin/placement/binding.h"
 #include "spank_plugin/placement/cluster.h"
 #include "spank_plugin/placement/draw.h"
+#include "spank_plugin/placement/gpu_speed.h"
 #include "spank_plugin/placement/hwloc_tree.h"
 #include "spank_plugin/placement/job_traffic.h"
 #include "spank_plugin/placement/load.h"
@@ -296,6 +297,7 @@ int plan(const PlanOptions& o) {
   Links links = links_of(site);
   if (o.oversubscription > 0) links.oversubscription = o.oversubscription;
   Cluster cluster = make_cluster(names, tasks, std::move(switches), links, maps.maps, maps.of_node);
+  if (site.speeds.empty() && o.speeds.empty()) set_model_speeds(cluster.nodes, maps.maps, maps.of_node);
   set_speeds(cluster.nodes, site.speeds);
   set_speeds(cluster.nodes, o.speeds);
   const Placement p = o.before.empty() ? place(cluster, job) : place_again(cluster, job, read_before(o.before));

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "spank_plugin/placement/load.h"
 #include "spank_plugin/placement/rank_map.h"
@@ -80,13 +82,42 @@ Job job_of(int tp, int cp, int dp, int pp) {
   return job;
 }
 
+// Seconds that no order of nodes goes below, given which ranks share a node: what no switch is to blame for, and of each switch
+// the rings and chains of one node below it that have more nodes than there are below, each of which leaves and enters once.
+double least_seconds(const Cluster& cluster, const Job& job, const Placement& p) {
+  const Pricer pricer(cluster, families_of(job));
+  std::vector<int> below(static_cast<size_t>(pricer.switches()), 0);
+  for (size_t n = 0; n < cluster.nodes.size(); ++n)
+    for (int s = pricer.leaf(static_cast<int>(n)); s >= 0; s = pricer.parent(s)) ++below[static_cast<size_t>(s)];
+  std::array<double, kinds> least = p.ours.floor;
+  for (const Family& f : pricer.families()) {
+    // Bytes of each node's groups by how many nodes they have.
+    std::vector<std::map<int, double>> of_node(cluster.nodes.size());
+    for (int g = 0; g < f.size(); ++g) {
+      std::set<int> on;
+      for (int i = f.begin[static_cast<size_t>(g)]; i < f.begin[static_cast<size_t>(g) + 1]; ++i)
+        on.insert(p.map.node[static_cast<size_t>(f.members[static_cast<size_t>(i)])]);
+      for (const int n : on) of_node[static_cast<size_t>(n)][static_cast<int>(on.size())] += f.amounts[static_cast<size_t>(g)].bytes;
+    }
+    double& seconds = least[static_cast<size_t>(f.kind)];
+    for (size_t n = 0; n < of_node.size(); ++n)
+      for (int s = pricer.leaf(static_cast<int>(n)); s >= 0; s = pricer.parent(s)) {
+        if (pricer.uplink(s) <= 0) continue;
+        double bytes = 0;
+        for (auto at = of_node[n].upper_bound(below[static_cast<size_t>(s)]); at != of_node[n].end(); ++at) bytes += at->second;
+        seconds = std::max(seconds, bytes / pricer.uplink(s));
+      }
+  }
+  return std::accumulate(least.begin(), least.end(), 0.0);
+}
+
 void large(bool striped) {
   const SwitchTree tree = three_levels(512);
   fmt::print("\n1,024 GPUs on 128 of 512 nodes; node names {}; 30 allocations: modelled seconds, ours / block\n",
              striped ? "alternate between leaves" : "follow the leaves");
   for (const Job& job : {job_of(8, 1, 32, 4), job_of(4, 1, 32, 8), job_of(8, 2, 16, 4)}) {
     std::mt19937 random(1);
-    std::vector<double> ratios, times, ours, block;
+    std::vector<double> ratios, times, ours, block, bounds;
     Cost sum[2];
     for (int round = 0; round < 30; ++round) {
       Cluster cluster;
@@ -100,15 +131,16 @@ void large(bool striped) {
       times.push_back(milliseconds([&] { p = place(cluster, job); }));
       ratios.push_back(p.ours.total / p.block.total);
       ours.push_back(p.ours.total);
+      bounds.push_back(least_seconds(cluster, job, p) / p.block.total);
       for (int k = 0; k < kinds; ++k) sum[0].seconds[k] += p.ours.seconds[k] / 30, sum[1].seconds[k] += p.block.seconds[k] / 30;
       block.push_back(p.block.total);
     }
     fmt::print(
-        "  tp{} cp{} pp{} dp{}: ours {:.3f} s, block {:.3f} s, ratio median {:.3f} (best {:.3f}, worst {:.3f}); computed in "
-        "{:.1f} ms (worst {:.1f})\n",
+        "  tp{} cp{} pp{} dp{}: ours {:.3f} s, block {:.3f} s, ratio median {:.3f} (best {:.3f}, worst {:.3f}; no order is below "
+        "{:.3f}; limit {}); computed in {:.1f} ms (worst {:.1f})\n",
         job.mesh.tp, job.mesh.cp, job.mesh.pp, job.mesh.dp, median(ours), median(block), median(ratios),
-        *std::min_element(ratios.begin(), ratios.end()), *std::max_element(ratios.begin(), ratios.end()), median(times),
-        *std::max_element(times.begin(), times.end()));
+        *std::min_element(ratios.begin(), ratios.end()), *std::max_element(ratios.begin(), ratios.end()), median(bounds),
+        striped ? "0.700" : "1.000", median(times), *std::max_element(times.begin(), times.end()));
     for (int k = 0; k < kinds; ++k)
       if (sum[1].seconds[k] > 0)
         fmt::print("    {:<10} {:.4f} s, block {:.4f} s (means)\n", name_of(static_cast<Kind>(k)), sum[0].seconds[k],

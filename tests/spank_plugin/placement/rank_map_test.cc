@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 #include <set>
@@ -157,20 +158,64 @@ TEST(RankMap, SlowNodesMakeAStageOfTheirOwn) {
   int total = 0, slow = 0;
   for (const Stage& s : stages) {
     total += s.layers;
-    if (s.text_speed < 1) slow = s.layers;
+    if (s.speed.text < 1) slow = s.layers;
   }
   EXPECT_EQ(total, 28);
-  EXPECT_EQ(std::count_if(stages.begin(), stages.end(), [](const Stage& s) { return s.text_speed < 1; }), 1);
+  EXPECT_EQ(std::count_if(stages.begin(), stages.end(), [](const Stage& s) { return s.speed.text < 1; }), 1);
   EXPECT_LT(slow, 6);
   EXPECT_LT(p.ours.compute, 0.75 * 8 * job.layer_seconds / 0.5);
 }
 
-TEST(RankMap, LayersOfStages) {
-  EXPECT_EQ(layers_of_stages(8, {1, 1}, {}), (std::vector<int>{4, 4}));
-  EXPECT_EQ(layers_of_stages(9, {1, 2}, {}), (std::vector<int>{3, 6}));
-  EXPECT_EQ(layers_of_stages(8, {1, 1}, {4, 0}), (std::vector<int>{2, 6}));
-  EXPECT_EQ(layers_of_stages(2, {1, 1}, {100, 0}), (std::vector<int>{1, 1}));
-  EXPECT_THROW(layers_of_stages(1, {1, 1}, {}), Error);
+// Whatever pairs and rings the bridge between encoder and first stages is made of: its bytes are those that its ranks send.
+TEST(RankMap, EncoderTrafficIsWhatItsRanksSend) {
+  for (const auto& [tp, dp, encoder_tp, encoder_dp] : {std::array{1, 4, 1, 2}, std::array{2, 2, 2, 3}, std::array{8, 256, 4, 32}}) {
+    Job job;
+    job.mesh = {tp, 1, dp, 3};
+    job.encoder_tp = encoder_tp;
+    job.encoder_dp = encoder_dp;
+    constexpr double makers_send = 7e9, takers_send = 3e8;
+    job.amounts[static_cast<size_t>(Kind::encoder)] = {{takers_send, 8}, {}, {}, {makers_send, 8.0 * dp}};
+    double bytes = 0;
+    std::set<int> makers;
+    for (const Family& f : families_of(job)) {
+      ASSERT_EQ(f.kind, Kind::encoder);
+      for (int g = 0; g < f.size(); ++g) {
+        const int begin = f.begin[static_cast<size_t>(g)], size = f.begin[static_cast<size_t>(g) + 1] - begin;
+        bytes += f.amounts[static_cast<size_t>(g)].bytes * (f.ring ? size : 2);
+        makers.insert(f.members[static_cast<size_t>(begin)]);
+        EXPECT_EQ(f.amounts[static_cast<size_t>(g)].calls, f.ring ? 8.0 * dp : 8.0);
+      }
+    }
+    const double all = makers_send * job.encoder_ranks() + takers_send * tp * dp;
+    EXPECT_NEAR(bytes, all, 1e-9 * all);
+    EXPECT_EQ(makers.size(), static_cast<size_t>(job.encoder_ranks()));
+  }
+  Job colocated;
+  colocated.mesh = {2, 2, 3, 2};
+  colocated.amounts[static_cast<size_t>(Kind::encoder)] = {{1e6, 1}, {}};
+  const std::vector<Family> families = families_of(colocated);
+  ASSERT_EQ(families.size(), 1U);
+  EXPECT_EQ(families[0].size(), 3);
+  EXPECT_EQ(families[0].members.size(), 12U);
+}
+
+TEST(RankMap, StagesAreWhatTheJobSays) {
+  Cluster c = cluster_of(4, 2, "");
+  Job job = job_of(1, 1, 4, 2);
+  job.layers = 10;
+  const RankMap block = block_map(c, 8);
+  const auto layers = [&] {
+    std::vector<int> out;
+    for (const Stage& s : stages_of(c, job, block)) out.push_back(s.layers);
+    return out;
+  };
+  job.image_layers = 3;
+  EXPECT_EQ(layers(), (std::vector<int>{5, 5})) << "nodes are alike";
+  c.nodes[3].flops = c.nodes[3].memory_bandwidth = 0.5;
+  job.image_layers = 0;
+  EXPECT_EQ(layers(), (std::vector<int>{7, 3}));
+  job.stage_layers = {4, 6};
+  EXPECT_EQ(layers(), (std::vector<int>{4, 6}));
 }
 
 TEST(RankMap, MistakesNameTheNumbers) {
