@@ -28,7 +28,7 @@ struct Site {
   int straggler_s = 90;  // a rank that is slower than its like for so long is moved
   double predict_drain = 0;  // a prediction of failure with at least this score drains; 0: never
   int64_t memory_tier_bytes = 0;  // of checkpoints that a job may leave in the agent's keeping on a node; 0: none
-  std::string node_tier;  // folder on the node's own disk for copies of checkpoints; %n is the node's name; empty: none
+  std::string node_tier;  // folder on the node's own disk for checkpoints and caches of jobs; %n is the node's name; empty: none
   // [network]
   std::vector<std::string> training_interfaces;  // interface names that carry training traffic, nearest first
   // [hardware], for plans of jobs: one GPU, and what it sends. GB are 10^9 bytes.

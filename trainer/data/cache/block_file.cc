@@ -122,7 +122,7 @@ std::optional<BlockFile> BlockFile::open(UniqueFd fd, const std::string& path, c
   block.encrypted_ = header.encrypted == 1;
   block.nonce_ = header.nonce;
   block.marks_.resize(header.pieces);
-  std::memcpy(block.marks_.data(), front.data() + sizeof header, header.pieces * sizeof(Cipher::Tag));
+  if (header.pieces > 0) std::memcpy(block.marks_.data(), front.data() + sizeof header, header.pieces * sizeof(Cipher::Tag));
   return block;
 }
 

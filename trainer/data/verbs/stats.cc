@@ -22,6 +22,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> shards;
+  std::string run;
   int threads = 0;
   bool json = false;
 };
@@ -45,6 +46,8 @@ std::string version_of(const Dataset& dataset, int64_t indexed) {
 }
 
 int run_stats(const Arguments& arguments) {
+  if (!arguments.run.empty()) return print_run_stats(arguments.run, arguments.json);
+  if (arguments.shards.empty()) throw usage_error("stats: give shards, or --run and the folder of a run");
   const Dataset dataset(arguments.shards);
   const int threads = arguments.threads > 0 ? arguments.threads : usable_cpus();
   int64_t bytes = 0, pictures = 0, rejected = 0, repaired = 0;
@@ -99,7 +102,8 @@ int run_stats(const Arguments& arguments) {
 Verb add_stats(CLI::App& app) {
   CLI::App* command = app.add_subcommand("stats", "Counts samples, bytes, picture sizes and caption lengths of shards");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("SHARD", arguments->shards, "tar files, or patterns of them")->required();
+  CLI::Option* run = command->add_option("--run", arguments->run, "the folder of a run: what its loader does, instead");
+  command->add_option("SHARD", arguments->shards, "tar files, or patterns of them")->excludes(run);
   command->add_option("--threads", arguments->threads, "decoding threads (0: one for each CPU)")->check(CLI::Range(0, 1024));
   command->add_flag("--json", arguments->json, "print a JSON line");
   return {command, [arguments] { return run_stats(*arguments); }};

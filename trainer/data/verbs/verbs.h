@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -19,8 +20,10 @@ Verb add_index(CLI::App& app);
 Verb add_check(CLI::App& app);
 Verb add_cat(CLI::App& app);
 Verb add_stats(CLI::App& app);
-Verb add_recompress(CLI::App& app);
+// Of stats, for a run's folder.
+int print_run_stats(const std::string& run, bool json);
 Verb add_stage(CLI::App& app);
 Verb add_scrub(CLI::App& app);
+Verb add_recompress(CLI::App& app);
 
 }  // namespace mm::data
