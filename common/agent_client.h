@@ -23,6 +23,8 @@
 //   kill      owner, root    JOB STEP                                                      OK when every reachable node of the step has killed
 //                                                                                          its ranks (SIGKILL, the agents are the only
 //                                                                                          killers); KILLED= count, LATE= nodes without answer
+//   save      owner, root    JOB WHY                                                       OK; ranks that listen are sent ADVICE=save
+//   requeue   owner, root    JOB EXCLUDE (host list) WHY                                   OK; the job runs again, without these nodes
 //   probe     anyone         NODES                                                         GOOD= host list whose agent and slurmd answered within
 //                                                                                          300 ms and whose training NICs have carrier and that
 //                                                                                          are not drained, BAD= the rest, DOUBTFUL= those of GOOD whose

@@ -24,10 +24,29 @@ void Advice::tell(KeyValues message, const std::string& why) {
   message["WHY"] = why;
   const std::string packet = format_key_values(message);
   const auto listeners = listeners_;  // a send may end a client
-  for (const ClientId client : listeners) send_(client, packet);
+  for (const auto& [client, job] : listeners) send_(client, packet);
   if (!listeners.empty())
     events_.note({{"EVENT", "advice"}, {"EVIDENCE", fmt::format("{} ranks of {} are asked to {}: {}", listeners.size(), c_.node,
                                                                 get(message, "ADVICE") == "save" ? "save" : "need less, level " + get(message, "LEVEL"), why)}});
+}
+
+void Advice::listen(ClientId client, const std::string& job) {
+  if (!listeners_.insert_or_assign(client, job).second) return;
+  const auto end = ends_.find(job);
+  const auto known = c_.registry.find(job);
+  if (end != ends_.end() && known != c_.registry.end() && end->second.run == known->second.restarts) send_(client, end->second.packet);
+}
+
+void Advice::tell_job(const KeyValues& message) {
+  const std::string job = get(message, "JOB");
+  KeyValues advice;
+  for (const char* key : {"ADVICE", "END", "WHY"})
+    if (message.contains(key)) advice[key] = get(message, key);
+  const std::string packet = format_key_values(advice);
+  if (get(advice, "ADVICE") == "end") ends_[job] = {get_int(message, "RESTARTS", 0), packet};
+  const auto listeners = listeners_;  // a send may end a client
+  for (const auto& [client, of] : listeners)
+    if (of == job) send_(client, packet);
 }
 
 void Advice::incident(const Incident& incident) {

@@ -55,6 +55,8 @@ Agent::Agent(Loop& loop, const Site& site, const std::string& node)
       desk_(c_, events_),
       health_(c_, events_, desk_),
       advice_(c_, events_, desk_, [this](ClientId client, const std::string& packet) { server_.send(client, packet); }),
+      time_limits_(c_, advice_),
+      unattended_(c_, jobs_, [this](const std::string& job) { return events_.is_watched(job); }),
       stragglers_(c_, events_, desk_),
       history_(loop, site.state_dir, node),
       state_path_(fmt::format("{}/agent-{}.json", site.state_dir, node)),
@@ -74,7 +76,10 @@ void Agent::start() {
     if (incident.id > 0) ++incident_counts_[incident.kind];
     advice_.incident(incident);
   });
+  events_.on_event([this](const KeyValues& event) { unattended_.event(event); });
+  jobs_.on_removed([this](const std::string& job) { job_removed(job); });
   advice_.start();
+  time_limits_.start();
   stragglers_.start();
   ranks_.resume();
   open_keeper();
@@ -101,7 +106,12 @@ void Agent::open_keeper() {
                     const auto at = c_.registry.find(job);
                     return at == c_.registry.end() ? std::nullopt : std::optional(at->second.uid);
                   });
-  jobs_.on_removed([this](const std::string& job) { keeper_->job_ended(job); });
+}
+
+void Agent::job_removed(const std::string& job) {
+  if (keeper_) keeper_->job_ended(job);
+  advice_.job_ended(job);
+  unattended_.job_ended(job);
 }
 
 void Agent::reload(const Site& site) {
@@ -282,6 +292,8 @@ void Agent::asked(const std::string& from, const KeyValues& message, const Mesh:
     } else if (verb == "jobend") {
       if (const int64_t needed = get_int(message, "NEEDED", 0); needed > 0) jobs_.set_needed(job, static_cast<int>(needed));
       jobs_.ended(job, restarts);
+    } else if (verb == "advise") {
+      advice_.tell_job(message);
     } else if (verb == "left") {
       jobs_.left(job, restarts, from);
     } else if (verb == "teardown") {

@@ -18,6 +18,8 @@
 #include "agent/daemon/neighbours.h"
 #include "agent/daemon/ranks.h"
 #include "agent/daemon/stragglers.h"
+#include "agent/daemon/time_limits.h"
+#include "agent/daemon/unattended.h"
 #include "agent/http/metrics_server.h"
 #include "agent/incidents/clock_skew.h"
 #include "agent/incidents/history.h"
@@ -41,6 +43,7 @@ class Agent {
   // agent.cc
   void clock_heard(const std::string& from, const KeyValues& beat);
   void open_keeper();
+  void job_removed(const std::string& job);
   void learn_slurm();
   void slurm_learnt(const AddressBook& book, const SlurmConfig& config, bool from_cache);
   void load_state();
@@ -70,6 +73,8 @@ class Agent {
   Desk desk_;
   Health health_;
   Advice advice_;
+  TimeLimits time_limits_;
+  Unattended unattended_;
   Stragglers stragglers_;
   History history_;
   std::optional<KernelWatch> kernel_;

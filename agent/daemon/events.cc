@@ -33,6 +33,7 @@ void Events::deliver(const std::string& job, const KeyValues& event) {
   const std::map<ClientId, std::string> watchers = watchers_;  // a send may end a client
   for (const auto& [client, watched] : watchers)
     if (watched == job) send_(client, packet);
+  if (!job.empty()) heard_(event);
 }
 
 void Events::record(const std::string& job, const KeyValues& event) {
@@ -129,6 +130,9 @@ void Events::receive(const KeyValues& message) {
 }
 
 void Events::watch(ClientId client, const std::string& job) { watchers_[client] = job; }
+bool Events::is_watched(const std::string& job) const {
+  return std::any_of(watchers_.begin(), watchers_.end(), [&](const auto& w) { return w.second == job; });
+}
 void Events::follow(ClientId client, const Peer& peer) { followers_[client] = peer; }
 void Events::forget(ClientId client) {
   watchers_.erase(client);

@@ -41,6 +41,9 @@ class Events {
   void watch(ClientId client, const std::string& job);
   void follow(ClientId client, const Peer& peer);
   void forget(ClientId client);
+  bool is_watched(const std::string& job) const;
+  // Called with every event of a job that is told here.
+  void on_event(std::function<void(const KeyValues& event)> handler) { heard_ = std::move(handler); }
 
  private:
   KeyValues complete(const Job* job, KeyValues event) const;
@@ -53,6 +56,7 @@ class Events {
   Send send_;
   std::map<ClientId, std::string> watchers_;
   std::map<ClientId, Peer> followers_;
+  std::function<void(const KeyValues&)> heard_ = [](const KeyValues&) {};
   std::map<std::string, std::vector<KeyValues>> for_batch_;  // by node
   Timer batch_timer_;
   bool batch_waits_ = false;

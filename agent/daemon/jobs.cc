@@ -283,7 +283,8 @@ void Jobs::set_needed(const std::string& id, int nodes) {
 void Jobs::left(const std::string& id, int restarts, const std::string& node) {
   const auto at = c_.registry.find(id);
   if (at == c_.registry.end() || at->second.restarts != restarts || at->second.batch_node == node) return;
-  std::erase(at->second.nodes, node);
+  // As many nodes are needed as before.
+  if (std::erase(at->second.nodes, node) > 0) at->second.spares = std::max(0, at->second.spares - 1);
   c_.registry_changed();
 }
 

@@ -13,6 +13,10 @@
 // after the node is down: requeue; then all agents kill the job's ranks and slurmstepds; when the job is pending, it is released without the
 // lost node. Each step reads the state first, so that a second agent may repeat it where the first one is lost half-way: every agent that
 // still has the job looks every few seconds. A job that must not be requeued is cancelled instead: it never stays without a script.
+//
+// Requeue on request (of its owner, or where nobody watches over it, see daemon/unattended.h): the same, but that the batch script is given
+// a second to end by itself, and that a job which has failed meanwhile is requeued all the same. One that was cancelled, or whose script
+// made a success of it, is not.
 #pragma once
 
 #include <functional>
@@ -43,6 +47,9 @@ class Jobs {
   void verify(const std::string& job, bool returned);
   // `node` is down in Slurm by our verdict: jobs that had their batch script there are requeued, if that is for this agent to do.
   void batch_node_lost(const std::string& node);
+  // The owner's word, or that of Unattended: the job runs again, without the nodes of `exclude`. Throws where it has no batch script or must
+  // not be requeued.
+  void requeue_on_request(const Job& job, const std::vector<std::string>& exclude, const std::string& why);
   // A node of the job found that it is no longer one.
   void left(const std::string& job, int restarts, const std::string& node);
   // A requeued job needs so many nodes; what it has beyond them are its spares, now and after the next requeue.
@@ -66,10 +73,18 @@ class Jobs {
   void look_after();
   bool is_for_me(const Job& job) const;
 
-  void requeue(const Job& job);
-  void release(const Job& job, Clock::time_point give_up);
-  void finish(const Job& job, const std::string& how);
-  void retry_later(const std::string& job);
+  struct Requeue {
+    Job job;
+    std::string why;
+    std::vector<std::string> exclude;  // besides what is silent
+    bool requested = false;
+  };
+  void requeue(const Job& job);  // its batch node is lost
+  void begin(const Requeue& r);
+  void tear_down_everywhere(const Requeue& r);
+  void release(const Requeue& r, Clock::time_point give_up);
+  void finish(const Requeue& r, const std::string& how);
+  void retry_later(const Requeue& r);
 
   Context& c_;
   Events& events_;

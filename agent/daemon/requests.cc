@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int enough_unkillable_seconds = 180;
+constexpr milliseconds advice_deadline{2000};
 constexpr milliseconds check_deadline{1700};  // `mm-agent check` answers within two seconds
 constexpr size_t json_limit = agent_message_limit / 2;  // escaping may double it
 
@@ -36,7 +37,8 @@ void Agent::answer(ClientId client, const KeyValues& message) { server_.send(cli
 void Agent::local_message(ClientId client, const Peer& peer, std::string_view text) {
   const KeyValues message = parse_key_values(text);
   if (!message.contains("VERB")) {
-    if (ranks_.progress(peer.pid, message) && get(message, "LISTEN") == "1") advice_.listen(client);
+    if (ranks_.progress(peer.pid, message) && get(message, "LISTEN") == "1" && !advice_.listens(client))
+      advice_.listen(client, find_task(c_.registry, peer.pid).job->id);
     return;
   }
   try {
@@ -73,6 +75,18 @@ void Agent::local_request(ClientId client, const Peer& peer, const KeyValues& me
     return ranks_.kill_everywhere(job, get(message, "STEP"), [this, client](int killed, const std::vector<std::string>& late) {
       answer(client, {{"OK", "1"}, {"KILLED", std::to_string(killed)}, {"LATE", compress_hostlist(late)}});
     });
+  }
+  if (verb == "save") {
+    const Job& job = job_for(peer, get(message, "JOB"));
+    const KeyValues advice = {{"VERB", "advise"}, {"JOB", job.id}, {"ADVICE", "save"}, {"WHY", get(message, "WHY")}};
+    advice_.tell_job(advice);
+    c_.ask_all(job.nodes, advice, advice_deadline, [](const Context::Answers&) {});
+    return answer(client, {{"OK", "1"}});
+  }
+  if (verb == "requeue") {
+    const Job& job = job_for(peer, get(message, "JOB"));
+    jobs_.requeue_on_request(job, expand_hostlist(get(message, "EXCLUDE")), get(message, "WHY", "its owner asks for it"));
+    return answer(client, {{"OK", "1"}});
   }
   if (verb == "check") return check(client, get(message, "RUN") == "1");
   if (verb == "history") return history(client, peer, message);

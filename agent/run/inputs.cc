@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,7 @@ constexpr double between_agent_tries = 1;
 
 void Supervisor::poll_once(double deadline) {
   if (!agent_.watching()) deadline = std::min(deadline, next_agent_try_);
+  deadline = std::min(deadline, leftovers_end_);
   const auto fd_or_none = [](const UniqueFd& fd) { return fd ? fd.get() : -1; };
   pollfd fds[] = {{signals_.get(), POLLIN, 0},
                   {agent_.fd(), POLLIN, 0},
@@ -51,6 +53,13 @@ void Supervisor::poll_once(double deadline) {
     if (fds[4].revents != 0 && srun_) srun_gone();
   }
   if (!agent_.watching() && now().steady >= next_agent_try_) follow_agent();
+  if (now().steady >= leftovers_end_) end_leftovers();
+}
+
+void Supervisor::end_leftovers() {
+  for (const UniqueFd& child : leftovers_) ::syscall(SYS_pidfd_send_signal, child.get(), SIGKILL, nullptr, 0);
+  leftovers_.clear();
+  leftovers_end_ = never;
 }
 
 void Supervisor::pass(double seconds) {

@@ -78,8 +78,8 @@ Roster::Choice Roster::choose(const std::optional<AgentLink::Probe>& probe, doub
       s.missing += (s.missing.empty() ? "" : "; ") + why;
     }
     for (const std::string& node : allocation_) {
-      s.good += in_need(node);
-      if (left_out_.contains(node) || !good(node)) s.bad.push_back(node);
+      if (in_need(node)) ++s.good;
+      else s.bad.push_back(node);
     }
     s.hopeless = !probe || allocation_.size() - left_out_.size() < slots_.size();
     return choice;

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <utility>
 
 #include "common/error.h"
 
@@ -53,6 +55,15 @@ SrunProcess::~SrunProcess() {
 
 void SrunProcess::signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
+}
+
+std::vector<UniqueFd> SrunProcess::kill() const {
+  std::vector<UniqueFd> children;
+  std::ifstream list("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children");
+  for (pid_t child = 0; list >> child;)
+    if (UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0))); fd) children.push_back(std::move(fd));
+  signal(SIGKILL);
+  return children;
 }
 
 int SrunProcess::reap() {

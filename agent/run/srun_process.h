@@ -25,6 +25,9 @@ class SrunProcess {
 
   int fd() const { return pidfd_.get(); }
   void signal(int number) const;
+  // SIGKILL. What is returned are its children, as process descriptors: one of them tells slurmctld to end the step, and tries for as long as
+  // that does not answer.
+  std::vector<UniqueFd> kill() const;
   // The status as from wait(2), once fd() is readable.
   int reap();
 

@@ -25,6 +25,9 @@ namespace mm::run {
 namespace {
 
 constexpr double between_launches = 1;  // that Slurm does not take yet
+// srun's child that ends the step is done in a tenth of that, unless this node is cut off. When it is back, the job may run again elsewhere, and
+// the step's number may be that of a step of the new run.
+constexpr double patience_with_leftovers = 2;
 // Ranks whose peer ended with an error of the user's are given so long to end on their own.
 constexpr double grace_for_others = 3;
 
@@ -157,7 +160,8 @@ void Supervisor::stop_step() {
     if (killed && !killed->late.empty()) log::debug("no answer to kill from {}", compress_hostlist(killed->late));
   }
   if (!srun_) return;
-  srun_->signal(SIGKILL);
+  leftovers_ = srun_->kill();
+  leftovers_end_ = now().steady + patience_with_leftovers;
   srun_gone();
 }
 
@@ -238,7 +242,7 @@ int Supervisor::finish(const Action& action) {
   read_stderr();
   if (action.kind == Action::Kind::give_up || (action.kind == Action::Kind::finished && action.exit_status != 0)) tell_log();
   if (action.kind == Action::Kind::requeue) ask_for_requeue(action);
-  const char* outcome = action.kind == Action::Kind::requeue                               ? "saved, asks for requeue"
+  const char* outcome = action.kind == Action::Kind::requeue                               ? action.cause == "requeue" ? "saved, asks for requeue" : "asks for requeue"
                         : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
                                                                                            : "ended";
   const std::string text = ledger_.close(outcome, now().wall);

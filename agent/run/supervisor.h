@@ -64,6 +64,7 @@ class Supervisor {
   void pass(double seconds);
   void asked_to_end(int number);
   void srun_gone();
+  void end_leftovers();
   void read_agent();
   void read_stderr();
   void read_step_id();
@@ -79,6 +80,8 @@ class Supervisor {
   LineCutter stderr_lines_, step_lines_;
   recovery::StepLog step_log_;  // of this launch
   std::optional<SrunProcess> srun_;
+  std::vector<UniqueFd> leftovers_;  // children of the last srun, until leftovers_end_
+  double leftovers_end_ = never;
   std::optional<Launch> launch_;
   Roster roster_;
   Headway headway_;

@@ -109,8 +109,9 @@ Slurm::Released Slurm::release(const std::string& id, int restarts, const std::s
   if (now->state != "PENDING") return Released::not_yet;
   std::vector<std::string> argv = {"scontrol", "update", "jobid=" + id, "StartTime=now",
                                    "ExcNodeList=" + merge_hostlists(now->excluded, exclude), "ReqNodeList="};
-  if (least_nodes < most_nodes) {
-    argv.push_back(fmt::format("NumNodes={}-{}", least_nodes, most_nodes));
+  // Slurm would start it on as many nodes as it had in the end, less those that it lost on the way.
+  if (least_nodes > 0) {
+    argv.push_back(least_nodes < most_nodes ? fmt::format("NumNodes={}-{}", least_nodes, most_nodes) : fmt::format("NumNodes={}", least_nodes));
     const int tasks = now->tasks_per_node > 0 ? now->tasks_per_node * least_nodes : now->tasks * least_nodes / most_nodes;
     if (tasks > 0 && tasks < now->tasks) {
       argv.push_back(fmt::format("NumTasks={}", tasks));

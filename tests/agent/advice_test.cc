@@ -14,7 +14,7 @@ class AdviceTest : public DeskFixture {
           sent_ += std::to_string(client) + ":" + get(m, "ADVICE") + get(m, "LEVEL") + " ";
         }) {
     desk_.on_report([this](const Incident& i) { advice_.incident(i); });
-    advice_.listen(1);
+    advice_.listen(1, "7");
   }
   static Report shortage() {
     Report r;
@@ -48,7 +48,7 @@ TEST_F(AdviceTest, ShortageIsToldEachMinuteAndEndsWithTheFault) {
   desk_.over("host/memory_high");
   EXPECT_EQ(minutes(5), "");
   desk_.report("host/load", shortage());
-  advice_.listen(2);
+  advice_.listen(2, "8");
   EXPECT_EQ(minutes(1), "1:shrink1 2:shrink1 ");
   advice_.forget(1);
   EXPECT_EQ(minutes(10), "2:shrink2 2:shrink3 ");
@@ -71,6 +71,26 @@ TEST_F(AdviceTest, WhatDoesNotHelpMovesTheRanksWhereThereIsASpare) {
   desk_.over("host/memory_high");
   minutes(1);
   EXPECT_TRUE(desk_.problems().empty());
+}
+
+TEST_F(AdviceTest, WhatConcernsAJobIsToldToItsRanksAlone) {
+  advice_.listen(2, "8");
+  advice_.tell_job({{"VERB", "advise"}, {"JOB", "8"}, {"ADVICE", "save"}});
+  EXPECT_EQ(sent_, "2:save ");
+  job_with_spares(1);
+  context_.registry.at("7").restarts = 2;
+  advice_.tell_job({{"VERB", "advise"}, {"JOB", "7"}, {"RESTARTS", "2"}, {"ADVICE", "end"}, {"END", "1000"}});
+  EXPECT_EQ(sent_, "2:save 1:end ");
+  advice_.listen(3, "7");
+  EXPECT_EQ(sent_, "2:save 1:end 3:end ") << "who comes later is told, too";
+  advice_.listen(3, "7");
+  context_.registry.at("7").restarts = 3;
+  advice_.listen(4, "7");
+  EXPECT_EQ(sent_, "2:save 1:end 3:end ") << "what was said of the run before";
+  context_.registry.at("7").restarts = 2;
+  advice_.job_ended("7");
+  advice_.listen(5, "7");
+  EXPECT_EQ(sent_, "2:save 1:end 3:end ");
 }
 
 TEST_F(AdviceTest, APredictionAsksForOneCheckpoint) {

@@ -10,6 +10,7 @@
 
 #include "agent/incidents/incident.h"
 #include "agent/slurm/commands.h"
+#include "agent/slurm/end_time.h"
 #include "agent/slurm/parse.h"
 #include "agent/slurm/spool.h"
 #include "common/files.h"
@@ -41,6 +42,20 @@ TEST(Parse, Nodes) {
   EXPECT_EQ(nodes[2].address, "node3.cluster");
   EXPECT_TRUE(nodes[3].has("ALLOCATED"));
   EXPECT_TRUE(parse_nodes("No nodes in the system\n").empty());
+}
+
+TEST(Parse, EndOfARun) {
+  const auto end = [](const char* state, const char* time) {
+    return parse_run_end(std::string("JobId=4 JobState=") + state + " Restarts=2 RunTime=00:00:05 TimeLimit=00:01:00 EndTime=" + time + " Deadline=N/A\n");
+  };
+  const auto first = end("RUNNING", "2026-11-30T10:01:00"), later = end("RUNNING", "2026-11-30T11:01:00");
+  ASSERT_TRUE(first && later);
+  EXPECT_EQ(first->restarts, 2);
+  EXPECT_GT(first->time, 1.7e9);
+  EXPECT_EQ(later->time - first->time, 3600);
+  EXPECT_EQ(end("RUNNING", "Unknown")->time, 0);
+  EXPECT_FALSE(end("PENDING", "2026-11-30T10:01:00"));
+  EXPECT_FALSE(parse_run_end(""));
 }
 
 TEST(Parse, Job) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 
 #include "common/log.h"
@@ -30,6 +31,8 @@ using namespace std::chrono_literals;
 // How late a peer may be. Loading and saving wait for disks, the first step for page faults; later ones are alike. The agent,
 // which sees more, looks for hung ranks after recovery.hang_timeout; peers wait twice as long, so that it comes first.
 constexpr auto load_deadline = 10min, save_deadline = 10min;
+// Bytes a second that a rank is taken to save, before it has saved.
+constexpr double slow_disk = 50e6;
 
 std::chrono::milliseconds step_deadline(const Job& job, double last_step_seconds) {
   const double hang = hang_timeout_seconds(job);
@@ -40,6 +43,10 @@ std::chrono::milliseconds step_deadline(const Job& job, double last_step_seconds
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 optim::AdamWOptions adamw_options(const Job& job) {
@@ -144,6 +151,7 @@ int Trainer<T>::run() {
   schedule_.emplace(setup_.job, static_cast<double>(batches_.samples()) / static_cast<double>(setup_.job.data.global_batch),
                     static_cast<int>(std::set(nodes.begin(), nodes.end()).size()), Clock::now());
   peak_ = world_.all_reduce({ops::fma_peak(sizeof(T)) * part_->pool.threads()})[0];
+  time_left_.emplace(3.0 * static_cast<double>(part_->params.value_elements() * static_cast<int64_t>(sizeof(T))) / slow_disk);
   console_.emplace(world_.rank() == 0, first_step_, steps, setup_.job.log.every);
   agent_.say({{"PHASE", "train"}, {"STEP", std::to_string(first_step_)}, {"CHECKPOINT", std::to_string(saved_step_)}});
   world_.set_phase(fmt::format("step {}", first_step_), step_deadline_);
@@ -158,7 +166,8 @@ int Trainer<T>::run() {
     if (counts.stop > 0) {
       last_save(step);
       if (world_.rank() == 0)
-        log::info("{}: asked to stop: {} steps are done, {} are saved", setup_.job.run.dir, step, saved_step_);
+        log::info("{}: {}: {} steps are done, {} are saved", setup_.job.run.dir,
+                  stop_requested() ? "asked to stop" : "the job's time is over soon", step, saved_step_);
       return exit_status::requeue;
     }
     learn(saver_->ended());
@@ -173,6 +182,7 @@ int Trainer<T>::run() {
     metrics.comm_bytes = static_cast<int64_t>(world_.bytes_sent() - sent);
     metrics.loader = batches_.loader();
     report(metrics);
+    time_left_->stepped(metrics.step_s);
     step_deadline_ = step_deadline(setup_.job, metrics.step_s);
     world_.set_phase(fmt::format("step {}", step + 1), step_deadline_);
     if (schedule_->due_after(step + 1) && step + 1 < steps) begin_save(step + 1);
@@ -190,8 +200,9 @@ typename Trainer<T>::Counts Trainer<T>::count(const std::string& failure) {
   // By the clock of rank 0, or at the word of the agent of any node; the sum tells the others.
   const bool is_save_asked = std::exchange(agent_asks_to_save_, false);
   const bool is_save_due = is_save_asked || (world_.rank() == 0 && schedule_ && schedule_->due_at(Clock::now()));
+  const bool must_end = stop_requested() || (time_left_ && time_left_->is_up(seconds_since_1970()));
   const std::vector<double> sums =
-      world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), stop_requested() ? 1.0 : 0.0,
+      world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), must_end ? 1.0 : 0.0,
                          is_save_due ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
   return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
 }
@@ -288,6 +299,7 @@ void Trainer<T>::obey_agent() {
   while (const auto advice = agent_.advice()) {
     const std::string what = get(*advice, "ADVICE");
     if (what == "save") agent_asks_to_save_ = true;
+    if (what == "end" && time_left_) time_left_->ends_at(std::strtod(get(*advice, "END").c_str(), nullptr));
     if (what == "shrink") batches_.shrink(static_cast<int>(get_int(*advice, "LEVEL", 1)));
     if (what == "save" || what == "shrink") log::info("the agent asks rank {} to {}: {}", world_.rank(), what, get(*advice, "WHY"));
   }
@@ -352,6 +364,7 @@ void Trainer<T>::learn(const std::vector<checkpoint::SaveResult>& results) {
     for (const std::string& problem : result.problems) warn(problem);
     if (result.committed) {
       saved_step_ = result.step;
+      if (time_left_) time_left_->saved(result.seconds);
       const std::string interval = schedule_->committed(result.seconds);
       if (!interval.empty() && world_.rank() == 0) {
         console_->end_line();

@@ -22,6 +22,7 @@
 #include "trainer/loop/save_schedule.h"
 #include "trainer/loop/setup.h"
 #include "trainer/loop/tensorboard.h"
+#include "trainer/loop/time_left.h"
 #include "trainer/optim/sharded.h"
 #include "trainer/parallel/mesh.h"
 
@@ -90,6 +91,7 @@ class Trainer {
   bool metrics_behind_ = false;
   std::optional<EventFile> events_;  // of rank 0, unless switched off or the disk took no more
   bool agent_asks_to_save_ = false;
+  std::optional<TimeLeft> time_left_;
 };
 
 extern template class Trainer<float>;

@@ -385,6 +385,16 @@ TEST_F(RunLoop, TheLineOfARecoverySaysWhereTheTimeWent) {
   EXPECT_NEAR(sum, line["lost_seconds"].get<double>(), 0.01);
 }
 
+// On a node that is cut off, srun's child would tell slurmctld hours later to end a step that is another one by then.
+TEST_F(RunLoop, WhatSrunLeavesBehindEndsSoon) {
+  stage.behave(0, "sleep 1000 & echo $! >\"$STAGE/child\"; echo $$ >\"$STAGE/pid\"; wait");
+  stage.behave(1, "while grep -qs '^State:.[^ZX]' /proc/$(cat \"$STAGE/child\")/status; do sleep 0.05; done; exit 0");
+  stage.start(plan_of(stage, 2, 0));
+  ASSERT_TRUE(launched(0) && stage.serve([&] { return !stage.lines_of("pid").empty(); })) << stage.messages();
+  stage.emit(exited(5, 1, SIGKILL));
+  EXPECT_EQ(stage.wait(), 0) << stage.messages();
+}
+
 TEST_F(RunLoop, JsonLines) {
   Plan plan = plan_of(stage, 1, 0);
   plan.json = true;

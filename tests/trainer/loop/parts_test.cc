@@ -17,6 +17,7 @@
 #include "trainer/loop/progress.h"
 #include "trainer/loop/save_schedule.h"
 #include "trainer/loop/tensors.h"
+#include "trainer/loop/time_left.h"
 
 namespace mm::loop {
 namespace {
@@ -248,6 +249,24 @@ TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
   const SaveSchedule often(job, 10, 4, start);
   EXPECT_FALSE(often.due_at(start + 8s));
   EXPECT_TRUE(often.due_at(start + 9s));
+}
+
+TEST(TimeLeft, KeepsTwoSavesAndTwoStepsInReserve) {
+  TimeLeft left(30);
+  left.stepped(2);
+  EXPECT_FALSE(left.is_up(1e9)) << "no end was told";
+  left.ends_at(1000);
+  EXPECT_EQ(left.reserve(), 5 + 2 * 30 + 2 * 2);
+  EXPECT_FALSE(left.is_up(930));
+  EXPECT_TRUE(left.is_up(931));
+  left.saved(3);  // measured: better than the estimate
+  EXPECT_FALSE(left.is_up(931));
+  EXPECT_TRUE(left.is_up(985));
+  left.saved(10);
+  left.saved(1);
+  EXPECT_EQ(left.reserve(), 5 + 2 * 10 + 2 * 2) << "the longest counts";
+  left.ends_at(2000);  // an admin's gift
+  EXPECT_FALSE(left.is_up(1000));
 }
 
 TEST(Console, SaysDurationsAsPeopleDo) {
