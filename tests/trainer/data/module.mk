@@ -16,3 +16,7 @@ $(call test_tool,bench-data-decode,tests/trainer/data/bench/bench_decode.cc test
 bench-data: bench-data-decode
 bench-data-decode: $(BUILD)/tests/bench-data-decode
 	@$<
+.PHONY: bench-data-step
+bench-data: bench-data-step
+bench-data-step: $(BUILD)/tests/make-fixture $(BUILD)/mm-trainer
+	@BUILD=$(BUILD) tests/trainer/data/bench/bench_step.sh

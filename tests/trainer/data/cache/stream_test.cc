@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <mutex>
+#include <set>
 
 #include "common/files.h"
 #include "tests/trainer/data/support.h"
@@ -99,10 +101,14 @@ TEST(CachedStream, IsTheSameStream) {
     const Hooked hooked([&](const Operation& o) { return Fault{.error = o.op == Op::cache_read && ++reads > 20 ? EIO : 0}; });
     ASSERT_EQ(read(data, disk), want);
   }
-  // Storage that fails now and then.
+  // Storage where the first read of every place fails.
   {
-    std::atomic<int> reads = 0;
-    const Hooked hooked([&](const Operation& o) { return Fault{.error = o.op == Op::read && ++reads % 5 == 0 ? ESTALE : 0}; });
+    std::mutex mutex;
+    std::set<std::pair<std::string, int64_t>> seen;
+    const Hooked hooked([&](const Operation& o) {
+      const std::lock_guard lock(mutex);
+      return Fault{.error = o.op == Op::read && seen.insert({o.path, o.offset}).second ? ESTALE : 0};
+    });
     ASSERT_EQ(read(data, {}), want);
   }
 }
