@@ -3,9 +3,9 @@
 #
 # What placement costs a launch, measured; called by `make bench-placement`. 128 nodes x 8 tasks in loopback mode, an agent on each node,
 # srun true with --mm-train=tp=8,pp=4 and with --mm-train=off (where the plugin does nothing), in interleaved pairs: seconds, and CPU seconds
-# of the whole machine. PAIRS and NODES change the numbers; so does whatever else the machine does. "Without" is without mm-train at all: the
-# difference holds the registration of each task with its node's agent, too, which is most of it where all agents share a few cores (128 tasks
-# on 16 nodes, 2 cores: ratio 1.26, and 1.04 with a plugin that registers nothing; binding is within the noise).
+# of the whole machine, so that whatever else runs counts, too. PAIRS and NODES change the numbers. "Without" is without mm-train at all: the
+# difference holds what srun and the tasks do for placement, and what the agents hear of a step: a message a node when its tasks start, one a
+# task when it ends, and one a node to the batch node.
 set -u -o pipefail
 here=$(dirname "$(readlink -f "$0")")
 mini=$here/mini-slurm
