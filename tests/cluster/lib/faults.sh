@@ -120,5 +120,7 @@ heal() {
     esac
   done < <(node_states)
   wait_nodes_idle 60
-  [ -z "$agent" ] || for ((k = 1; k <= nodes; k++)); do agent_verb "node$k" start; done
+  [ -n "$agent" ] || return 0
+  for ((k = 1; k <= nodes; k++)); do start_agent "node$k"; done
+  for ((k = 1; k <= nodes; k++)); do wait_agent "node$k"; done
 }
