@@ -16,6 +16,11 @@ $(call test_tool,bench-data-decode,tests/trainer/data/bench/bench_decode.cc test
 bench-data: bench-data-decode
 bench-data-decode: $(BUILD)/tests/bench-data-decode
 	@$<
+$(call test_tool,bench-data-read,tests/trainer/data/bench/bench_read.cc tests/trainer/data/support.cc,trainer_data common,gtest jpeg png webp)
+.PHONY: bench-data-read
+bench-data: bench-data-read
+bench-data-read: $(BUILD)/tests/bench-data-read
+	@$<
 .PHONY: bench-data-step
 bench-data: bench-data-step
 bench-data-step: $(BUILD)/tests/make-fixture $(BUILD)/mm-trainer

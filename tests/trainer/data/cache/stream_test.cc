@@ -107,7 +107,7 @@ TEST(CachedStream, IsTheSameStream) {
     std::set<std::pair<std::string, int64_t>> seen;
     const Hooked hooked([&](const Operation& o) {
       const std::lock_guard lock(mutex);
-      return Fault{.error = o.op == Op::read && seen.insert({o.path, o.offset}).second ? ESTALE : 0};
+      return Fault{.error = o.op == Op::read && seen.insert({o.path, o.offset}).second ? EIO : 0};
     });
     ASSERT_EQ(read(data, {}), want);
   }
