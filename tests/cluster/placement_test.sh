@@ -186,13 +186,23 @@ expect_match 'mm-train: a step on 2 of 4 nodes: Slurm.s order of ranks stays' "$
 
 expect_nodes_idle
 
-test_case "mm-run: after a node was lost its ranks alone are elsewhere"
 programs=${BUILD:-$here/../../build}
 if [ -x "$programs/mm-run" ] && [ -x "$programs/mm-agentd" ]; then
   "$mini" down >/dev/null
   mkdir "$scratch/bin"
   cp "$programs/mm-run" "$programs/mm-agentd" "$place" "$scratch/bin/"
   cluster_up "placement-run-$$" --nodes 4 --plugin "$plugin" --topology "$scratch/topology.conf" --agent "$scratch/bin/mm-agentd" || finish
+
+  test_case "the end of every rank is known on the batch node, with its status, though a node tells them together"
+  batch -N4 --ntasks-per-node=8 --overcommit --mm-train=tp=2 <<'END'
+srun --overcommit bash -c 'exit $((SLURM_PROCID % 16 == 13 ? 3 : 0))'
+END
+  ends() { sed -nE 's/.*"kind":"exit".*"rank":([0-9]+),"status":([0-9-]+).*/\1 \2/p' "$MINI_SLURM_DIR/agent/events-node1.jsonl" | sort -n; }
+  all_told() { [ "$(ends | wc -l)" -ge 32 ]; }
+  wait_until 10 all_told
+  expect_eq "$(for r in {0..31}; do echo "$r $((r % 16 == 13 ? 768 : 0))"; done)" "$(ends)"
+
+  test_case "mm-run: after a node was lost its ranks alone are elsewhere"
   printf '#!/bin/bash\necho $SLURM_PROCID $SLURMD_NODENAME >>launch.$SLURM_STEP_ID\n[ -e again ] || exec sleep 1000\n' >"$home/placed"
   printf '#!/bin/bash\n%s/bin/mm-run -- ./placed\n' "$scratch" >"$home/job.sh"
   chmod 755 "$home/placed" "$home/job.sh"
@@ -209,6 +219,7 @@ if [ -x "$programs/mm-run" ] && [ -x "$programs/mm-agentd" ]; then
   wait_until 60 job_over
   expect_eq "${first/$lost/$spare}" "$(sort -n "$home"/launch.* 2>/dev/null)" "$(cat "$home/run.out")"
 else
+  test_case "mm-run and agents"
   skip "mm-run or mm-agentd is not built"
 fi
 finish
