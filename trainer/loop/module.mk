@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-$(call library,trainer_loop,$(wildcard trainer/loop/*.cc),json fmt)
+$(call library,trainer_loop,$(wildcard trainer/loop/*.cc),json fmt xxhash)

@@ -2,11 +2,14 @@
 #include "trainer/loop/resume.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/files.h"
 #include "common/version.h"
 
 namespace mm::loop {
@@ -25,7 +28,13 @@ std::string canonical(const std::string& text) {
   return value.is_discarded() ? text : value.dump();
 }
 
-// The last bits of sums may differ from one type to another.
+// Of the tokenizer's file; empty where it has none, or has gone.
+std::string tokenizer_hash(const Job& job) {
+  if (job.data.tokenizer == "bytes" || !std::filesystem::is_regular_file(job.data.tokenizer)) return "";
+  const std::string bytes = read_file(job.data.tokenizer);
+  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
 // How pictures are read and changed; empty: as by default.
 std::string picture_text(const Job& job) {
   const auto text = [](const auto& data) {
@@ -36,6 +45,7 @@ std::string picture_text(const Job& job) {
   return now == text(Job().data) ? "" : now;
 }
 
+// The last bits of sums may differ from one type to another.
 std::string cpu_type() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -63,6 +73,7 @@ checkpoint::Facts facts_of(const Setup& setup, const std::string& stream, int64_
                      {"pictures", picture_text(job)}})
                    .dump()},
       {"tokenizer", Json(job.data.tokenizer).dump()},
+      {"tokenizer_hash", Json(tokenizer_hash(job)).dump()},
       {"model_path", Json(job.model.path).dump()},
       {"layout", Json({{"tp", setup.layout.tp},
                        {"cp", setup.layout.cp},
@@ -121,6 +132,8 @@ void check_facts(const checkpoint::Facts& facts, const Setup& setup, const std::
   for (const char* name : {"seed", "tokenizer", "stream"})
     if (fact(facts, name) != now.at(name))
       changed(name == std::string("stream") ? "the data set" : name, fact(facts, name), now.at(name));
+  if (const std::string was = fact(facts, "tokenizer_hash"); was != "absent" && was != now.at("tokenizer_hash"))
+    changed("the content of " + setup.job.data.tokenizer, was, now.at("tokenizer_hash"));
 }
 
 std::vector<std::string> differences(const checkpoint::Facts& facts, const Setup& setup) {
