@@ -158,8 +158,8 @@ void bench_stall(const std::string& folder) {
   StreamOptions o;
   o.shards = {folder + "/*.tar"};
   o.global_batch = 4;
-  o.rule = {.image_size = 336, .positions_per_image = 1, .vocabulary = 300};
-  o.budget = int64_t{64} << 20;
+  o.rule = {.image_size = 640, .positions_per_image = 1, .vocabulary = 300};  // more in four batches and 256 samples than the budget
+  o.budget = int64_t{256} << 20;
   ::malloc_trim(0);
   const int64_t before = resident();
   Stream stream(o);
