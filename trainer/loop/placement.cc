@@ -14,7 +14,8 @@ bool of_pictures(const std::string& unit) {
 }  // namespace
 
 std::vector<model::Chunk> chunks_of(const Setup& setup) {
-  return model::chunks_of(setup.config.text.layers, setup.at.pp, setup.layout.pp, mm::pipeline(setup.job).chunks);
+  return model::chunks_of(setup.config.text.layers, setup.at.pp, setup.layout.pp, mm::pipeline(setup.job).chunks,
+                          setup.stage_layers);
 }
 
 model::Placement placement(const Setup& setup) {

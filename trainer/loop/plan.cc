@@ -24,7 +24,7 @@ PlanReport make_report(const TrainOptions& options, int ranks) {
   if (options.gpu_memory > 0) r.machine.memory = options.gpu_memory * 1e9;
   r.search = plan::suggest(r.of.model, r.of.batch, ranks, r.of.numbers, r.machine);
   try {
-    r.of = plan::plan_of_job(r.job, ranks);
+    r.of = plan::plan_of_job(r.job, ranks, stage_speeds());
   } catch (const Error& e) {
     if (!r.search.best) throw;
     throw usage_error(fmt::format("{}; possible is {}", e.what(), as_assignments(r.search.best->parallelism)));

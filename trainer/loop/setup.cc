@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/error.h"
 #include "common/files.h"
@@ -31,7 +32,10 @@ Setup prepare(const TrainOptions& options, int rank, int ranks) {
     setup.pairs = model::load_dual_tower_config(folder);
   else
     setup.config = model::load_config(folder);
-  plan::parallelism_of(setup.job, plan::read_model(folder), ranks);  // refuses a layout that the model does not fit
+  // Refuses a layout that the model does not fit.
+  setup.stage_layers = plan::parallelism_of(setup.job, plan::read_model(folder), ranks).layers;
+  if (const std::vector<plan::StageSpeed> speeds = stage_speeds(); setup.stage_layers.empty() && !speeds.empty())
+    setup.stage_layers = plan::plan_of_job(setup.job, ranks, speeds).parallelism.layers;
   setup.config_text = read_file(folder + "/config.json");
   const std::string preprocessor = folder + "/preprocessor_config.json";
   if (::access(preprocessor.c_str(), R_OK) == 0) setup.preprocessor_text = read_file(preprocessor);
@@ -69,6 +73,11 @@ data::StreamOptions stream_options(const Setup& setup) {
   options.cache = data::cache_of(setup.job);
   options.rule.tokenizer = data::open_tokenizer(setup.job.data.tokenizer, setup.job.model.path);
   return options;
+}
+
+std::vector<plan::StageSpeed> stage_speeds() {
+  const char* told = std::getenv("MM_STAGE_SPEEDS");
+  return told == nullptr ? std::vector<plan::StageSpeed>() : plan::parse_stage_speeds(told);
 }
 
 int compute_threads(int wanted) {

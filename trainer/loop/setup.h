@@ -9,6 +9,7 @@
 
 #include "common/job.h"
 #include "common/layout.h"
+#include "common/plan/stages.h"
 #include "trainer/data/stream.h"
 #include "trainer/model/config.h"
 #include "trainer/model/dual_tower_config.h"
@@ -31,6 +32,7 @@ struct Setup {
   Layout encoder{0, 1, 0};  // of a vision tower on ranks of its own, which come after the others; else of no ranks
   bool encodes = false;    // this rank is one of these
   Coordinates at;          // of this rank in its layout
+  std::vector<int> stage_layers;  // of the decoder; empty: dealt evenly
   model::VlmConfig config;                     // of a vision-language model
   std::optional<model::DualTowerConfig> pairs;  // of a contrastive model, in its place
   std::string config_text, preprocessor_text;  // of the model's folder; the second may be empty
@@ -40,6 +42,8 @@ struct Setup {
 // Throws a usage Error, also for what this version does not support.
 Setup prepare(const TrainOptions& options, int rank, int ranks);
 data::StreamOptions stream_options(const Setup& setup);
+// Of the nodes that run the pipeline's stages, as the plugin tells each rank in MM_STAGE_SPEEDS; none: all the same.
+std::vector<plan::StageSpeed> stage_speeds();
 // Compute threads: as the job says, else the CPUs that the process may use, shared with the other ranks of the node.
 int compute_threads(int wanted);
 

@@ -35,6 +35,7 @@ Settings Case::settings() const {
   if (chunks > 1) all.push_back(fmt::format("parallel.virtual={}", chunks));
   if (recompute) all.push_back("parallel.recompute=full");
   if (encoder_tp > 0) all.push_back(fmt::format("parallel.encoder.tp={}", encoder_tp));
+  if (!stages.empty()) all.push_back("parallel.stages=" + stages);
   if (encoder_dp > 0) all.push_back(fmt::format("parallel.encoder.dp={}", encoder_dp));
   return all;
 }

@@ -15,6 +15,7 @@ struct Case {
   int dp = 1, tp = 1, cp = 1, pp = 1, zero = 1, chunks = 1;
   bool recompute = false;
   int encoder_tp = 0, encoder_dp = 0;  // the encoder's own ranks; 0: it is on the ranks of the first stage
+  std::string stages = "";             // layers of the pipeline's stages, as [3,1]
   int ranks() const { return dp * tp * cp * pp + encoder_tp * encoder_dp; }
   std::string name() const;
   std::vector<std::string> settings() const;
@@ -53,8 +54,9 @@ class Layouts : public testing::Test {
   static std::vector<Step> expect_equals_one_rank(const std::string& preset, const std::vector<Case>& cases, int count,
                                                   const Settings& settings = {});
 
+  static std::string job(const std::string& preset);  // a file
+
  private:
-  static std::string job(const std::string& preset);
   static std::filesystem::path* folder_;
 };
 

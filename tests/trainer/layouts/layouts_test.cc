@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // All layouts compute the same.
+#include <cstdlib>
+
 #include "tests/trainer/layouts/harness.h"
 #include "tests/trainer/make_fixture.h"
+#include "trainer/loop/setup.h"
 
 namespace mm::loop {
 namespace {
@@ -75,6 +78,34 @@ TEST_F(Layouts, PairsOfAllDimensionsHoldForTwentySteps) {
 
 TEST_F(Layouts, ContrastiveModelsEqualOneRank) {
   expect_equals_one_rank("pairs", {{4, 1, 1, 1, 0}, {2, 2, 1, 1, 1}, {1, 4, 1, 1, 2}, {2, 2, 1, 1, 3, 1, true}, {8, 1, 1, 1, 1}}, 5);
+}
+
+TEST_F(Layouts, UnevenStagesEqualOneRank) {
+  expect_equals_one_rank("narrow",
+                         {{.pp = 2, .stages = "[3,1]"},
+                          {.pp = 2, .stages = "[1,3]"},
+                          {.dp = 2, .pp = 3, .zero = 3, .stages = "[1,2,1]"},
+                          {.tp = 2, .pp = 2, .recompute = true, .encoder_tp = 1, .encoder_dp = 1, .stages = "[1,3]"}},
+                         3);
+}
+
+// As the plugin tells it where nodes differ; what the job says is stronger, and what is said of another pipeline does not count.
+TEST_F(Layouts, StagesAreAsLongAsTheirSpeedSays) {
+  ::setenv("MM_STAGE_SPEEDS", "1:1,0.1:0.1", 1);
+  const auto stages = [&](Settings settings) {
+    settings.push_back("parallel.pp=2");
+    TrainOptions options;
+    options.job_file = job("narrow");
+    options.assignments = settings;
+    return prepare(options, 0, 2).stage_layers;
+  };
+  EXPECT_EQ(stages({}), (std::vector<int>{3, 1}));
+  EXPECT_EQ(stages({"parallel.stages=[1,3]"}), (std::vector<int>{1, 3}));
+  EXPECT_EQ(stages({"parallel.stages=auto"}), (std::vector<int>{3, 1}));
+  expect_equals_one_rank("narrow", {{.pp = 2}, {.pp = 4}}, 2);
+  ::setenv("MM_STAGE_SPEEDS", "1:1,1:1,1:1", 1);
+  EXPECT_EQ(stages({}), std::vector<int>());
+  ::unsetenv("MM_STAGE_SPEEDS");
 }
 
 TEST_F(Layouts, OtherModelsEqualOneRank) {

@@ -30,6 +30,7 @@ struct Case {
   std::vector<std::string> frozen = {};
   model::LossOptions loss = {};
   int encoder_tp = 0, encoder_dp = 0;  // 0: the tower is on the ranks of the first stage
+  std::vector<int> stages = {};        // layers of each; none: even
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "tp " << c.tp << " cp " << c.cp << " dp " << c.dp << " pp " << c.pp << " chunks " << c.chunks
@@ -201,7 +202,7 @@ class Harness {
 
   void decode(comm::Comm& world, parallel::Mesh& mesh, comm::Comm* pictures, const std::vector<model::ParamSpec>& specs,
               const model::Makers& makers, Rank& rank) {
-    const std::vector<model::Chunk> chunks = model::chunks_of(config_.text.layers, mesh.at.pp, case_.pp, case_.chunks);
+    const std::vector<model::Chunk> chunks = model::chunks_of(config_.text.layers, mesh.at.pp, case_.pp, case_.chunks, case_.stages);
     model::ParamStore<double> params(specs, placement(config_, case_, mesh.at, chunks));
     fixture::fill(params);
     params.set_hooks(&rank.recorder);
@@ -329,7 +330,8 @@ TEST_P(Layouts, ContextParallel) {
 TEST_P(Layouts, Pipeline) {
   expect_equal_to_one_rank(
       test::config_of(test::small_config(GetParam(), 4)),
-      {{.pp = 2}, {.pp = 3}, {.pp = 4}, {.pp = 2, .chunks = 2}, {.pp = 2, .chunks = 2, .recompute = true}});
+      {{.pp = 2}, {.pp = 3}, {.pp = 4}, {.pp = 2, .chunks = 2}, {.pp = 2, .chunks = 2, .recompute = true},
+       {.pp = 2, .stages = {3, 1}}, {.pp = 3, .stages = {1, 1, 2}}});
 }
 
 TEST_P(Layouts, AllTogether) {
@@ -366,6 +368,26 @@ TEST_P(Layouts, SomethingFrozen) {
 TEST_P(Layouts, SmoothedLabelsAndLogZ) {
   const model::VlmConfig config = test::config_of(test::small_config(GetParam(), 2));
   expect_equal_to_one_rank(config, {{.tp = 3, .cp = 2, .loss = {.label_smoothing = 0.1, .z_loss = 1e-2}}});
+}
+
+// Whatever stages are given, pieces are consecutive and all layers are somewhere once.
+TEST(Stage, PiecesOfUnevenStagesFollowEachOther) {
+  const std::vector<int> of_stages = {5, 2, 4};
+  std::vector<model::Chunk> pieces;
+  for (int chunk = 0; chunk < 2; ++chunk)
+    for (int stage = 0; stage < 3; ++stage) {
+      const std::vector<model::Chunk> own = model::chunks_of(11, stage, 3, 2, of_stages);
+      ASSERT_EQ(own.size(), 2U);
+      EXPECT_EQ(own[0].end_layer - own[0].first_layer + own[1].end_layer - own[1].first_layer, of_stages[static_cast<size_t>(stage)]);
+      pieces.push_back(own[static_cast<size_t>(chunk)]);
+    }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(pieces[i].first_layer, i == 0 ? 0 : pieces[i - 1].end_layer);
+    EXPECT_LT(pieces[i].first_layer, pieces[i].end_layer);
+    EXPECT_EQ(pieces[i].embeds, i == 0);
+    EXPECT_EQ(pieces[i].heads, i + 1 == pieces.size());
+  }
+  EXPECT_EQ(pieces.back().end_layer, 11);
 }
 
 TEST(Stage, RefusesALayoutThatLeavesARankWithoutHeads) {
