@@ -10,7 +10,7 @@ here=$(dirname "$(readlink -f "$0")")
 BUILD=${BUILD:-$here/../../build}
 export MINI_SLURM_NAME=tiers-$$
 mini=$here/mini-slurm
-steps=250
+steps=120
 
 for program in mm-run mm-agentd mm-trainer mm-ckpt spank_mm_train.so tests/make-fixture; do
   [ -e "$BUILD/$program" ] || { echo "tiers_test: $BUILD/$program is missing: make builds it" >&2; exit 1; }
@@ -38,7 +38,7 @@ exec mm-run -- mm-trainer "\$MM_TRAIN_SPEC"
 END
 chown -R "$MINI_SLURM_USER": "$work"
 
-submit() { # NAME TIERS SHARED_EVERY: sets $job
+submit() { # NAME TIERS SHARED_EVERY [EVERY [COMPRESS]]: sets $job
   cat >"$work/$1.toml" <<END
 [run]
 dir = "$work/$1"
@@ -51,9 +51,11 @@ global_batch = 24
 [parallel]
 threads = 1
 [checkpoint]
-every = 5
+every = ${4:-5}
+node_mtbf = 0.002
 tiers = $2
 shared_every = $3
+compress = "${5:-off}"
 [recovery]
 spares = 1
 hang_timeout = 10
@@ -67,6 +69,7 @@ job_state() { scontrol show job "$job" -o | grep -o ' JobState=[^ ]*' | cut -d= 
 job_over() { case $(job_state) in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) return 0 ;; *) return 1 ;; esac; }
 shared_steps() { find "$work/$1/checkpoints" -maxdepth 1 -name 'step-*' | wc -l; }
 node_copies() { find "$disks" -name 'rank-*.h5' -path "*/job-$job/*" | wc -l; }
+has_node_copies() { [ "$(node_copies)" -gt 0 ]; }
 # Descriptors of memory that agents keep.
 memory_copies() {
   local pid n=0
@@ -118,9 +121,9 @@ over() {
   fi
   "$mini" heal || exit 1
 }
-# begin NAME TIERS: a job that has trained a third of its steps, and has saved nothing on the shared file system.
+# begin NAME TIERS [EVERY [COMPRESS]]: a job that has trained a third of its steps, and has saved nothing on the shared file system.
 begin() {
-  submit "$1" "$2" 0
+  submit "$1" "$2" 0 "${3:-5}" "${4:-off}"
   wait_until 90 trained "$1" $((steps / 3))
   expect_eq 0 "$(shared_steps "$1")" "steps on the shared file system"
 }
@@ -146,18 +149,21 @@ kill -KILL "$(rank_pid 1)"
 over memory
 expect_continued memory
 
-test_case "a rank is killed: training continues from the node's disk"
-begin disk '["node"]'
-[ "$(node_copies)" -gt 0 ] || fail "no copy on a node's disk"
+test_case "a rank is killed: training continues from the node's disk, saved as often as saves cost and nodes fail"
+begin disk '["node"]' '"auto"'
+wait_until 20 has_node_copies
 kill -KILL "$(rank_pid 2)"
 over disk
 expect_continued disk
+expect_match 'checkpoints every [0-9.]+ s: one stops training for' "$(cat "$work/disk.out")" "output"
 
-test_case "a node is lost: training continues from another node's copy"
-begin peer '["node", "peer"]'
+test_case "a node is lost: training continues from another node's copy, which is compressed"
+begin peer '["node", "peer"]' 5 on
 "$mini" fault silent node3 on
 over peer healed
 expect_continued peer
+expect_match '"stored":[0-9]+' "$("$BUILD/mm-ckpt" info --json "$work/peer")" "mm-ckpt info"
+expect_eq 1 "$("$BUILD/mm-ckpt" info "$work/peer" | grep -c 'compressed to')" "steps that are compressed"
 
 test_case "a node loses its training NIC: what only it has is taken from it before it is left"
 begin left '["memory", "node"]'
