@@ -35,6 +35,7 @@ std::vector<TomlKey> keys_of(Job& job) {
       {"data.threads", &job.data.threads, 0, 1024},
       {"data.max_length", &job.data.max_length, 1, 1 << 24},
       {"data.pack", &job.data.pack},
+      {"data.balance", &job.data.balance},
       {"data.background", &job.data.background, -0.0, 255},
       {"data.jpeg", &job.data.jpeg, 0, 0, {"exact", "fast"}},
       {"data.augment.crop", &job.data.augment.crop, 1e-6, 1},

@@ -36,6 +36,7 @@ struct Job {
     std::string tokenizer = "bytes";
     bool shuffle = true;
     bool pack = true;  // always
+    bool balance = false;
     int64_t global_batch = 64;
     int threads = 0;         // 0: decided by the loader
     int64_t max_length = 0;  // counts image positions; 0: the model's limit

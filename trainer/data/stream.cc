@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "common/error.h"
 #include "trainer/data/dataset.h"
@@ -57,6 +56,7 @@ struct Stream::State {
         cache(open_cache()),
         read_ahead(std::make_shared<ReadAhead>(cache ? cache : dataset.source())),
         usable(dataset, order, options.rule, options.bad),
+        shares(dataset, order, options.rule, {options.global_batch, options.rank, options.ranks}, options.deal),
         pipeline(size(), work()) {}
 
   PipelineSize size() const {
@@ -77,12 +77,7 @@ struct Stream::State {
   PipelineWork work() {
     dataset.set_source(read_ahead);
     PipelineWork work;
-    work.positions = [this](int64_t batch) {
-      const int64_t share = options.global_batch / options.ranks;
-      std::vector<int64_t> positions(static_cast<size_t>(share));
-      std::iota(positions.begin(), positions.end(), batch * options.global_batch + options.rank * share);
-      return positions;
-    };
+    work.positions = [this](int64_t batch) { return shares.positions(batch); };
     work.plan = [this](int64_t position) {
       PlannedSample planned{position, order(position), 0, 0};
       for (const Range& range : ranges_of(dataset, planned.sample)) planned.stored_bytes += range.size;
@@ -106,6 +101,7 @@ struct Stream::State {
   const std::shared_ptr<BlockCache> cache;  // none: the files are read
   const std::shared_ptr<ReadAhead> read_ahead;
   UsableSamples usable;
+  Shares shares;
   Pipeline pipeline;  // last: its threads use the others
 };
 
@@ -120,6 +116,12 @@ std::string Stream::fingerprint() const {
 }
 std::vector<Sample> Stream::next(int64_t batch) {
   return state_->pipeline.next(batch);
+}
+std::vector<int64_t> Stream::pieces(int64_t batch) {
+  return state_->shares.pieces(batch);
+}
+Shares::Imbalance Stream::imbalance(int64_t first, int64_t batches) const {
+  return state_->shares.imbalance(first, batches);
 }
 void Stream::shrink(int level) {
   state_->pipeline.shrink(level);

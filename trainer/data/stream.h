@@ -3,8 +3,8 @@
 // threads.
 //
 // Position p (from 0, over all epochs) is a sample as order/order.h says: of the epochs one after another, shuffled or not, or of
-// several sources by weight. Global batch b is positions [b B, (b + 1) B); rank r of R takes the r-th contiguous R-th of it. A
-// sample that cannot be used (a picture that does not decode, no caption, too long for its images) is replaced by the next
+// several sources by weight. Global batch b is positions [b B, (b + 1) B), of which each rank takes as
+// many in order, or what it is dealt out (shares.h). A sample that cannot be used (a picture that does not decode, no caption, too long for its images) is replaced by the next
 // usable one of its source in dataset order, counted and named once: a pure function of the sample, so that ranks stay in step.
 // Reading and decoding run on their own threads, ahead of the training loop, in bounded memory.
 #pragma once
@@ -19,6 +19,7 @@
 #include "trainer/data/order/shuffle.h"
 #include "trainer/data/sample.h"
 #include "trainer/data/usable.h"
+#include "trainer/data/shares.h"
 #include "trainer/data/stream_pipeline.h"
 
 namespace mm::data {
@@ -38,6 +39,7 @@ struct StreamOptions {
   int node_ranks = 1;  // of `ranks`, how many share this node, its memory and its cache; they follow each other
   int64_t budget = 0;  // bytes of what is ahead; 0: by what memory is available
   CacheOptions cache;
+  DealOptions deal;
 };
 
 struct StreamCounters {
@@ -57,8 +59,11 @@ class Stream {
   // A short text that identifies what is read (names, sizes, number of samples), kept in checkpoints to notice a changed data
   // set.
   std::string fingerprint() const;
-  // This rank's part of global batch `batch`, in order. Consecutive calls are prefetched; any jump is allowed.
+  // This rank's part of global batch `batch`, micro-batch after micro-batch. Consecutive calls are prefetched; any jump is allowed.
   std::vector<Sample> next(int64_t batch);
+  // How many of these samples each micro-batch has.
+  std::vector<int64_t> pieces(int64_t batch);
+  Shares::Imbalance imbalance(int64_t first, int64_t batches) const;
   // Evaluation: sample i of the data set in dataset order, for i < samples(); usable == false where it was rejected.
   struct Item {
     Sample sample;

@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t batches_ahead = 4;
 constexpr size_t least_ahead = 256;  // samples: the window ends after the later of the two
 constexpr int most_halvings = 8;
+constexpr int64_t nowhere = -1;
 constexpr auto deadline = std::chrono::minutes(5);  // for one batch; storage that is silent for longer is taken for dead
 constexpr size_t most_read_at_once = 64;
 constexpr int64_t bytes_read_at_once = int64_t{8} << 20;
@@ -37,7 +38,7 @@ struct Pipeline::Slot {
 };
 
 Pipeline::Pipeline(PipelineSize size, PipelineWork work) : size_(size), work_(std::move(work)) {
-  candidate_.position = -1;
+  candidate_.position = nowhere;
   try {
     threads_.emplace_back([this] { read_slots(); });
     for (int i = 0; i < size_.threads; ++i) threads_.emplace_back([this, i] { decode_slots(i); });
@@ -61,8 +62,17 @@ void Pipeline::stop() {
 }
 
 // ---------------------------------------------------------------- plan and read
+// Where the positions of a batch cannot be had, one slot holds the reason.
 int64_t Pipeline::planned_position() {
-  if (plan_positions_.empty()) plan_positions_ = work_.positions(plan_batch_);
+  if (plan_positions_.empty()) {
+    try {
+      plan_positions_ = work_.positions(plan_batch_);
+    } catch (...) {
+      plan_positions_ = {nowhere};
+      candidate_ = {nowhere, 0, 0, 0};
+      candidate_error_ = std::current_exception();
+    }
+  }
   return plan_positions_[plan_index_];
 }
 

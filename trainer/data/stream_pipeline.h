@@ -35,7 +35,7 @@ struct PlannedSample {
 
 // What the stages do. positions and plan are called under the pipeline's lock, the others by many threads at once.
 struct PipelineWork {
-  std::function<std::vector<int64_t>(int64_t batch)> positions;  // of this rank's samples of a global batch
+  std::function<std::vector<int64_t>(int64_t batch)> positions;  // of this rank's samples of a global batch, at least one
   std::function<PlannedSample(int64_t position)> plan;
   // Brings what the samples need into memory; what it returns is held until each is made. Never throws: what it cannot read, make
   // will miss.

@@ -46,6 +46,9 @@ class Batches {
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
+  data::DealOptions deal_options() const;
+  void tell_imbalance() const;
+
   const Setup& setup_;
   parallel::Mesh& mesh_;
   std::optional<data::Stream> stream_;  // on the reader
@@ -54,6 +57,7 @@ class Batches {
   double read_wait_ = 0, decode_wait_ = 0;  // up to the last read
   std::vector<model::MicroBatch> batches_;
   const plan::Model work_;
+  int pieces_ = 1;  // of a rank's share
   int64_t samples_ = 0;
   std::string fingerprint_;
 };

@@ -33,7 +33,7 @@ class Folder : public testing::Test {
 };
 
 TEST_F(Folder, MetricsKeepWholeLinesBelowTheStep) {
-  const auto line = [](int64_t step) { return format_metrics({.step = step, .loss = 0.1, .tokens = 7}); };
+  const auto line = [](int64_t step) { return format_metrics({.step = step, .loss = 0.1, .tokens = 7, .loader = {}}); };
   const std::string path = at("metrics.jsonl");
   std::string expected;
   EXPECT_THROW(MetricsFile("/no/such/folder/metrics.jsonl", 0), Error);

@@ -51,6 +51,24 @@ TEST_F(TrainerTest, ZeroThreadsAndMicroBatchesAreOneComputation) {
   }
 }
 
+// Samples dealt out by work: other ranks have them, and some ranks more, but it is the same step. What that is for is said.
+TEST_F(TrainerTest, SamplesDealtOutByWorkAreTheSameComputation) {
+  for (int ranks : {1, 4}) {
+    const std::string run = fmt::format("dealt-{}", ranks);
+    const CommandResult r = train(run, {"--set", "data.balance=true", "--set", "parallel.micro_batch=1"}, ranks);
+    ASSERT_EQ(r.exit_code, 0) << r.err;
+    EXPECT_LT(distance_from_reference(metrics(run)), 1e-9);
+    const std::regex said("balance: over 20 steps the busiest of ([14]) ranks that read has ([0-9.]+) times the mean work in order, ([0-9.]+) dealt out");
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(r.err, match, said)) << r.err;
+    EXPECT_EQ(match[1], std::to_string(ranks));
+    EXPECT_LE(std::stod(match[3]), std::stod(match[2]));
+    if (ranks == 4) {
+      EXPECT_LT(std::stod(match[3]), std::stod(match[2]) - 0.01);
+    }
+  }
+}
+
 // Gradients of the first step: the norms of the frozen reference, and the same tensors from one rank and from four.
 TEST_F(TrainerTest, GradientsDoNotDependOnTheLayout) {
   for (int ranks : {1, 4}) {

@@ -36,17 +36,22 @@ Load load_of(const Deal& deal, std::span<const double> work, int ranks) {
   return load;
 }
 
-// `samples` from the heaviest on.
-Deal longest_first(std::span<const int32_t> samples, std::span<const double> work, int parts) {
+// `samples` from the heaviest on; each part gets `least` of them or more.
+Deal longest_first(std::span<const int32_t> samples, std::span<const double> work, int parts, size_t least) {
   using Part = std::pair<double, size_t>;  // work so far, number
-  std::priority_queue<Part, std::vector<Part>, std::greater<>> least;
-  for (size_t i = 0; i < static_cast<size_t>(parts); ++i) least.emplace(0, i);
+  std::priority_queue<Part, std::vector<Part>, std::greater<>> lightest;
+  for (size_t i = 0; i < static_cast<size_t>(parts); ++i) lightest.emplace(0, i);
   Deal deal(static_cast<size_t>(parts));
+  size_t left = samples.size(), lacking = least * deal.size();
   for (const int32_t i : samples) {
-    const auto [load, part] = least.top();
-    least.pop();
+    // Once what is left is just what parts lack, those that lack nothing are passed over, for good.
+    while (left == lacking && deal[lightest.top().second].size() >= least) lightest.pop();
+    const auto [load, part] = lightest.top();
+    lightest.pop();
+    if (deal[part].size() < least) --lacking;
+    --left;
     deal[part].push_back(i);
-    least.emplace(load + work[static_cast<size_t>(i)], part);
+    lightest.emplace(load + work[static_cast<size_t>(i)], part);
   }
   return deal;
 }
@@ -74,9 +79,8 @@ Deal deal_by_work(std::span<const double> work, int ranks, int pieces) {
   std::stable_sort(by_work.begin(), by_work.end(),
                    [&](int32_t a, int32_t b) { return work[static_cast<size_t>(a)] > work[static_cast<size_t>(b)]; });
   Deal deal;
-  for (const std::vector<int32_t>& share : longest_first(by_work, work, ranks)) {
-    if (share.size() < static_cast<size_t>(pieces)) return in_order;
-    for (std::vector<int32_t>& part : longest_first(share, work, pieces)) {
+  for (const std::vector<int32_t>& share : longest_first(by_work, work, ranks, static_cast<size_t>(pieces))) {
+    for (std::vector<int32_t>& part : longest_first(share, work, pieces, 1)) {
       std::sort(part.begin(), part.end());
       deal.push_back(std::move(part));
     }

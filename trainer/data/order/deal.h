@@ -5,8 +5,8 @@
 //
 // Longest first: each sample, the heaviest before the others, goes to the rank that has the least work so far, and then, of that rank, to
 // the micro-batch that has the least. So the heaviest rank has at most 4/3 of the least possible (Graham, "Bounds on multiprocessing
-// timing anomalies", 1969). The batch stays in order where the heaviest rank or micro-batch would have more than so, or where a rank would
-// have fewer samples than micro-batches.
+// timing anomalies", 1969), but for the lightest samples, which go where a rank would else have fewer of them than micro-batches. The batch
+// stays in order where the heaviest rank or micro-batch would have more than so.
 #pragma once
 
 #include <cstdint>
