@@ -7,6 +7,7 @@
 #include "common/files.h"
 #include "tests/trainer/data/support.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/index/make_index.h"
 #include "trainer/data/image/image.h"
 #include "trainer/data/pack/caption.h"
 #include "trainer/data/pack/find_pictures.h"
@@ -142,7 +143,11 @@ TEST(Pack, AFolderIsReplacedOnlyWhenAskedAndOnlyShards) {
   o.replace = true;
   o.max_side = 8;
   pack(o, {});
-  EXPECT_NE(contents(o.out), first);
+  const auto second = contents(o.out);
+  EXPECT_NE(second, first);
+  make_index({.paths = {o.out}});
+  pack(o, {});
+  EXPECT_EQ(contents(o.out), second);  // without the index of the old ones
   write(o.out + "/notes.txt", "mine");
   EXPECT_NE(error_of(exit_status::usage, [&] { pack(o, {}); }).find("notes.txt"), std::string::npos);
   EXPECT_EQ(read_file(o.out + "/notes.txt"), "mine");

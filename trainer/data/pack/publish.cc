@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "trainer/data/index/version.h"
 
 namespace mm::data {
 namespace {
@@ -36,6 +37,13 @@ bool is_shard_name(std::string_view name) {
          std::all_of(name.begin(), name.begin() + 5, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+// What `mm-data index` wrote of such shards.
+bool is_of_index(const fs::path& folder, std::string_view name) {
+  if (name == "dataset.json") return !is_foreign(folder.string());
+  if (name.ends_with(".mmidx")) return is_shard_name(name.substr(0, name.size() - 6));
+  return (name.starts_with("dataset-") && name.ends_with(".json")) || name.starts_with(".mm-data-index.lock.");
+}
+
 // Whether there is something to exchange. Refuses what is not ours to remove.
 bool holds_shards(const fs::path& folder, bool replace) {
   std::error_code error;
@@ -45,7 +53,8 @@ bool holds_shards(const fs::path& folder, bool replace) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     any = true;
     if (!replace) throw usage_error("pack: " + folder.string() + " is not empty; --replace replaces the shards in it");
-    if (!entry.is_regular_file() || !is_shard_name(entry.path().filename().string()))
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || !(is_shard_name(name) || is_of_index(folder, name)))
       throw usage_error("pack: " + entry.path().string() + " is no shard of a pack; the folder is left as it is");
   }
   return any;
