@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -163,19 +164,45 @@ void stall() {
              spread(ours), spread(memory), spread(ratio));
 }
 
-// A step: arithmetic on every core for some milliseconds, with a barrier, as ranks of a job have.
-double step_ms(int cores) {
-  return 1e3 * seconds_of([&] {
-           on_threads(cores, [] {
-             alignas(64) float a[4096];
-             std::fill(std::begin(a), std::end(a), 1.0f);
-             for (int k = 0; k < 6000; ++k) {
-               for (float& x : a) x = x * 0.9999f + 0.0001f;
-               asm volatile("" ::"r"(a) : "memory");
-             }
+// Steps as a trainer takes them: a thread for each core, there for the whole run, which meet at the beginning and the end of each.
+class Steps {
+ public:
+  explicit Steps(int cores) : begin_(cores), end_(cores) {
+    for (int i = 1; i < cores; ++i) threads_.emplace_back([this] { work(); });
+  }
+  ~Steps() {
+    over_ = true;
+    begin_.arrive_and_wait();
+  }
+  double ms() {
+    return 1e3 * seconds_of([&] {
+             begin_.arrive_and_wait();
+             arithmetic();
+             end_.arrive_and_wait();
            });
-         });
-}
+  }
+
+ private:
+  static void arithmetic() {
+    alignas(64) float a[4096];
+    std::fill(std::begin(a), std::end(a), 1.0f);
+    for (int k = 0; k < 6000; ++k) {
+      for (float& x : a) x = x * 0.9999f + 0.0001f;
+      asm volatile("" ::"r"(a) : "memory");
+    }
+  }
+  void work() {
+    for (;;) {
+      begin_.arrive_and_wait();
+      if (over_) return;
+      arithmetic();
+      end_.arrive_and_wait();
+    }
+  }
+  std::atomic<bool> over_ = false;
+  std::barrier<> begin_, end_;
+  std::vector<std::jthread> threads_;
+};
 
 void step_time() {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -183,16 +210,15 @@ void step_time() {
   RunFolder run(folder + "/steps", true);
   SelfGroup group;
   std::vector<double> alone, beside;
+  Steps steps(cores);
   {
     Saver saver(run, group, {.keep = Keep{1, 0}});
     saver.reserve(m.bytes.size() + 4096);
     int64_t step = 0;
     for (int round = 0; round < 5; ++round) {
-      for (int i = 0; i < 40; ++i) alone.push_back(step_ms(cores));
-      for (int i = 0; i < 40; ++i) {
-        saver.begin(group, ++step, m.views(0), {});  // skipped while two are under way
-        beside.push_back(step_ms(cores));
-      }
+      for (int i = 0; i < 40; ++i) alone.push_back(steps.ms());
+      saver.begin(group, ++step, m.views(0), {});
+      while (saver.ended().empty() && beside.size() < size_t{200} * (round + 1)) beside.push_back(steps.ms());
       saver.wait();
     }
   }

@@ -61,13 +61,12 @@ job_state() { scontrol show job "$job" -o | grep -o ' JobState=[^ ]*' | cut -d= 
 job_over() { case $(job_state) in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) return 0 ;; *) return 1 ;; esac; }
 folders() { find "$disks" -type d -path "*/job-$job/cache"; }
 nothing_left() { [ -z "$(find "$disks" -name "job-$job")" ]; }
-# Rounded: ranks of a node with a cache share out samples among themselves, so sums are made in another order.
 losses() {
   python3 - "$work/$1/metrics.jsonl" "$2" <<'END'
 import json, sys
 for line in open(sys.argv[1]).readlines()[:int(sys.argv[2])]:
     m = json.loads(line)
-    print(m["step"], "%.5f" % m["loss"], m["tokens"])
+    print(m["step"], m["loss"], m["grad_norm"], m["tokens"])
 END
 }
 show_if_failed() { [ "$check_state" != failed ] || tail -n 30 "$work/$1.out" >&2; }
