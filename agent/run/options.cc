@@ -5,6 +5,7 @@
 
 #include <charconv>
 
+#include "agent/run/launch_size.h"
 #include "common/agent_client.h"
 #include "common/error.h"
 #include "common/hostlist.h"
@@ -105,7 +106,11 @@ Plan make_plan(const Options& options, const Environment& environment, const Spa
     spec.job = load_job(*options.job_file);
   }
   int spares = spec.job.recovery.spares;
-  if (plan.requeues > 0) spares = spares_left(plan).value_or(spares);
+  if (plan.requeues > 0) {
+    const int have = static_cast<int>(plan.allocation.size());
+    const auto before = spec.kind == Spec::Kind::file ? read_launch_size(spec.job.run.dir, plan.job_id) : std::nullopt;
+    spares = before && *before > 0 && *before <= have ? have - *before : spares_left(plan).value_or(spares);
+  }
   count_nodes(options, options.spares.value_or(spares), plan);
   plan.tasks_per_node = tasks_per_node(options, environment, plan.nodes);
   plan.cpus_per_task = number_of(environment, "SLURM_CPUS_PER_TASK");

@@ -13,6 +13,7 @@
 
 #include "agent/recovery/exits.h"
 #include "agent/run/clock.h"
+#include "agent/run/launch_size.h"
 #include "agent/run/reports.h"
 #include "agent/run/scavenge.h"
 #include "agent/run/streams.h"
@@ -68,6 +69,7 @@ void Supervisor::note_requeue() {
 
 int Supervisor::run() {
   note_requeue();
+  if (plan_.requeues == 0) write_launch_size(plan_.run_folder, plan_.job_id, plan_.nodes);
   follow_agent();
   for (;;) {
     if (auto end = choose()) return finish(*end);
