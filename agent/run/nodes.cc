@@ -35,6 +35,7 @@ std::optional<recovery::Action> Supervisor::choose() {
     if (choice.possible && (told || choice.mended)) standing = ask_standing(plan_.job_id, plan_.requeues);
     if (standing.kind == Standing::Kind::another) {
       ledger_.abandon();
+      end_leftovers();
       end.kind = Action::Kind::give_up;
       end.cause = "requeue";
       end.exit_status = exit_status::requeue;
@@ -58,6 +59,7 @@ std::optional<recovery::Action> Supervisor::choose() {
     if (action.kind != Action::Kind::hold && cut_off(probe)) {
       // The agents on the other side have requeued the job, and it may run there already: its books are theirs.
       ledger_.abandon();
+      end_leftovers();
       end.kind = Action::Kind::give_up;
       end.cause = "nodes";
       end.exit_status = exit_status::requeue;
