@@ -494,7 +494,7 @@ slow_rank() {
   # A failure that is foretold: ranks that listen on that node are asked to save, others are not.
   kernel node2 '[Hardware Error]: Deferred error, no action required.'
   wait_until 10 grep -q 'rank [23]: ADVICE=save WHY=.*Deferred error' "out.$job"
-  expect_eq "" "$(grep -E 'rank [014567]: ADVICE' "out.$job")"
+  expect_eq "" "$(grep -E 'rank [014567]: ADVICE=save' "out.$job")"
   restore
 }
 
