@@ -163,11 +163,11 @@ int Trainer<T>::run() {
     const double data_wait = seconds_since(begin);
     const Counts counts = count(failure);
     if (counts.failed > 0) throw_first(world_, failure);
-    if (counts.stop > 0) {
+    if (counts.stop + counts.time_up > 0) {
       last_save(step);
       if (world_.rank() == 0)
         log::info("{}: {}: {} steps are done, {} are saved", setup_.job.run.dir,
-                  stop_requested() ? "asked to stop" : "the job's time is over soon", step, saved_step_);
+                  counts.stop > 0 ? "asked to stop" : "the job's time is over soon", step, saved_step_);
       return exit_status::requeue;
     }
     learn(saver_->ended());
@@ -200,11 +200,11 @@ typename Trainer<T>::Counts Trainer<T>::count(const std::string& failure) {
   // By the clock of rank 0, or at the word of the agent of any node; the sum tells the others.
   const bool is_save_asked = std::exchange(agent_asks_to_save_, false);
   const bool is_save_due = is_save_asked || (world_.rank() == 0 && schedule_ && schedule_->due_at(Clock::now()));
-  const bool must_end = stop_requested() || (time_left_ && time_left_->is_up(seconds_since_1970()));
+  const bool time_is_up = time_left_ && time_left_->is_up(seconds_since_1970());
   const std::vector<double> sums =
-      world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), must_end ? 1.0 : 0.0,
-                         is_save_due ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
-  return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
+      world_.all_reduce({static_cast<double>(share.tokens), static_cast<double>(share.images), stop_requested() ? 1.0 : 0.0,
+                         time_is_up ? 1.0 : 0.0, is_save_due ? 1.0 : 0.0, failure.empty() ? 0.0 : 1.0, static_cast<double>(share.rejected), share.flops});
+  return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
 }
 
 template <class T>

@@ -51,7 +51,7 @@ class Trainer {
     std::unique_ptr<Passes<T>> passes;
   };
   struct Counts {
-    double tokens = 0, images = 0, stop = 0, save = 0, failed = 0, rejected = 0, flops = 0;
+    double tokens = 0, images = 0, stop = 0, time_up = 0, save = 0, failed = 0, rejected = 0, flops = 0;
   };
   struct Sums {
     double loss = 0, squares = 0;
