@@ -25,6 +25,8 @@
 namespace mm::run {
 namespace {
 
+// srun sees the end of a step, up to some seconds after the agents, on every node.
+constexpr double patience_with_srun = 5;
 constexpr double between_launches = 1;  // that Slurm does not take yet
 // srun's child that ends the step is done in a tenth of that, unless this node is cut off. When it is back, the job may run again elsewhere, and
 // the step's number may be that of a step of the new run.
@@ -231,11 +233,15 @@ void Supervisor::ask_for_requeue(const Action& action) {
   log::warn("{}; the job is not requeued: no agent does it ({}), nor Slurm: {}", action.reason, agent_.why_not(), done.err.substr(0, done.err.find('\n')));
 }
 
+void Supervisor::wait_for_srun(double patience) {
+  const double deadline = now().steady + patience;
+  while (srun_ && now().steady < deadline) poll_once(deadline);
+}
+
 int Supervisor::finish(const Action& action) {
   if (action.kind == Action::Kind::give_up) {
     if (launch_) {
-      const double deadline = now().steady + grace_for_others;
-      while (srun_ && now().steady < deadline) poll_once(deadline);
+      wait_for_srun(grace_for_others);
       ledger_.fault(action, launch_->fault_time(now()), launch_->known_time(now()), now().wall);
       if (srun_) stop_step();
     }
@@ -243,7 +249,12 @@ int Supervisor::finish(const Action& action) {
   }
   read_stderr();
   if (action.kind == Action::Kind::give_up || (action.kind == Action::Kind::finished && action.exit_status != 0)) tell_log();
-  if (action.kind == Action::Kind::requeue) ask_for_requeue(action);
+  if (action.kind == Action::Kind::requeue) {
+    // The agents tell that all ranks have ended before srun knows. Where srun goes while the step is not over on every node, Slurm keeps the cores
+    // of those nodes for minutes, and the job waits for them.
+    wait_for_srun(patience_with_srun);
+    ask_for_requeue(action);
+  }
   const char* outcome = action.kind == Action::Kind::requeue                               ? action.cause == "requeue" ? "saved, asks for requeue" : "asks for requeue"
                         : action.kind == Action::Kind::finished && action.exit_status == 0 ? "finished"
                                                                                            : "ended";

@@ -48,6 +48,7 @@ class Supervisor {
   void shrink(const Action& action);
   std::optional<Action> hold(const Action& action);
   void ask_for_requeue(const Action& action);
+  void wait_for_srun(double patience);
   int finish(const Action& action);
   void tell_log();
   void say(const char* event, const std::string& text, const std::string& details = {});
