@@ -120,6 +120,9 @@ heal() {
     esac
   done < <(node_states)
   wait_nodes_idle 60
+  # Slurm 22.05 takes cores of a job that lost a node, or whose srun died before the step's end, for busy until it reads its configuration again.
+  slurm scontrol reconfigure
+  wait_nodes_idle 60
   [ -n "$agent" ] || return 0
   for ((k = 1; k <= nodes; k++)); do start_agent "node$k"; done
   for ((k = 1; k <= nodes; k++)); do wait_agent "node$k"; done
