@@ -115,6 +115,8 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
   std::vector<uint64_t> hashes(blocks.size());
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
+  // The kernel copies a slice without letting anybody else on the core; a training step that waits for the core waits no longer than that.
+  const uint64_t slice = options.background ? uint64_t{128} << 10 : block_bytes;
   const auto write_blocks = [&] {
     uint64_t unstarted = 0;
     std::vector<char> scratch;
@@ -124,7 +126,7 @@ std::vector<uint64_t> write_payload(io::File& file, const std::vector<Block>& bl
       const char* data = b.rows->get(b.begin, b.bytes, scratch);
       hashes[b.hash] = hash64(data, b.bytes);
       try {
-        file.write(data, b.bytes, b.offset);
+        for (uint64_t at = 0; at < b.bytes; at += slice) file.write(data + at, std::min(slice, b.bytes - at), b.offset + at);
       } catch (...) {
         failed = true;
         throw;
