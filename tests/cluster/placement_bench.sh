@@ -40,7 +40,7 @@ srun --mm-train=off true
 for ((k = 0; k < pairs; k++)); do
   for way in off tp=8,pp=4; do
     ticks=$(busy) began=$EPOCHREALTIME
-    srun --mm-train=$way true || echo failed
+    srun --mm-train=$way true || { echo failed; continue; }  # no launch, no time
     awk -v w=$way -v s="$began" -v t="$EPOCHREALTIME" -v u=$(($(busy) - ticks)) 'BEGIN {printf "%s %.3f %.2f\n", w, t - s, u / 100}'
   done
 done
@@ -48,7 +48,8 @@ END
 chmod 755 "$MINI_SLURM_HOME/launch.sh"
 "$mini" as-user env -C "$MINI_SLURM_HOME" pairs="$pairs" sbatch --wait -N "$nodes" --ntasks-per-node=8 --mm-train=auto -o launch.out launch.sh >/dev/null
 out=$MINI_SLURM_HOME/launch.out
-grep -vE '^(off|tp)' "$out" | head -3
+grep -vE '^(off|tp|failed$)' "$out" | sort | uniq -c | sort -rn | head -3
+echo "launches that failed: $(grep -c '^failed$' "$out"), lines of srun: $(grep -cvE '^(off|tp|failed$)' "$out")"
 for column in 2 3; do
   awk -v c=$column '$1 == "off" {print $c}' "$out" >"$scratch/off"
   awk -v c=$column '$1 ~ /^tp/ {print $c}' "$out" >"$scratch/on"
