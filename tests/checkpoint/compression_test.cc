@@ -17,6 +17,7 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/rank_file_writer.h"
 #include "checkpoint/step_reader.h"
+#include "common/files.h"
 #include "tests/checkpoint/support.h"
 
 namespace mm::checkpoint::test {
@@ -24,11 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // Values as weights have them: normal, so that signs and exponents repeat.
 void normal_values(Tensor& t, uint64_t seed) {
@@ -123,7 +119,7 @@ TEST(Compression, AFileDoesNotDependOnTheNumberOfThreads) {
     options.threads = threads;
     options.compress = true;
     write_rank_file(folder / std::to_string(threads), {"0123456789abcdef", 1, 0, 1}, const_views(state, share), options);
-    files.push_back(slurp(folder / std::to_string(threads)));
+    files.push_back(read_file(folder / std::to_string(threads)));
   }
   for (const std::string& file : files) {
     ASSERT_EQ(file.size(), files[0].size());
@@ -160,7 +156,7 @@ TEST(Compression, EveryBitFlipIsFound) {
   normal_values(state[0], 4);
   const Layout layout = {{{0, {{0, 0}, {300, 400}}}}};
   ASSERT_TRUE(save_compressed(folder / "run", state, layout, 1).committed);
-  const std::string path = step_path(folder / "run", 1) + "/rank-00000.h5", good = slurp(path);
+  const std::string path = step_path(folder / "run", 1) + "/rank-00000.h5", good = read_file(path);
   Random random(74);
   for (int round = 0; round < 200; ++round) {
     std::string bytes = good;
@@ -291,7 +287,7 @@ TEST(Compression, ToolsAndTiersWorkWithIt) {
   EXPECT_EQ(ckpt({"diff", folder / "run", folder / "small"}).status, 0);
   for (const char* of : {"run", "small"})
     ASSERT_EQ(ckpt({"export", "--safetensors", folder / (std::string("hf-") + of), folder / of}).status, 0);
-  EXPECT_TRUE(slurp(folder / "hf-run/model.safetensors") == slurp(folder / "hf-small/model.safetensors"));
+  EXPECT_TRUE(read_file(folder / "hf-run/model.safetensors") == read_file(folder / "hf-small/model.safetensors"));
   ran = ckpt({"reshard", "--to", folder / "again", "--ranks", "2", folder / "small"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(ckpt({"diff", folder / "run", folder / "again"}).status, 0);

@@ -13,6 +13,7 @@
 #include "checkpoint/interval.h"
 #include "checkpoint/step_reader.h"
 #include "common/safetensors/writer.h"
+#include "common/files.h"
 #include "tests/checkpoint/support.h"
 
 namespace mm::checkpoint::test {
@@ -20,11 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::string hex(const std::vector<char>& bytes) {
   std::string out;
@@ -89,7 +85,7 @@ TEST_F(Convert, ExportAndImportKeepEveryByte) {
     ran = ckpt({"export", "--safetensors", folder_ / "again", "--shard-size", size, back});
     for (const auto& entry : fs::directory_iterator(out)) {
       const std::string name = entry.path().filename();
-      EXPECT_TRUE(slurp(entry.path()) == slurp(folder_ / ("again/" + name))) << name;
+      EXPECT_TRUE(read_file(entry.path()) == read_file(folder_ / ("again/" + name))) << name;
     }
   }
 }

@@ -9,17 +9,13 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/step_reader.h"
+#include "common/files.h"
 #include "tests/checkpoint/support.h"
 
 namespace mm::checkpoint::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 void spit(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
@@ -69,7 +65,7 @@ class Damage : public ::testing::Test {
 TEST_F(Damage, EveryBitFlipIsFound) {
   for (int round = 0; round < 1000; ++round) {
     const std::string path = file(2, files_[random_() % files_.size()]);
-    std::string bytes = slurp(path);
+    std::string bytes = read_file(path);
     const size_t at = random_() % bytes.size(), bit = random_() % 8;
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << bit));
     spit(path, bytes);
@@ -80,7 +76,7 @@ TEST_F(Damage, EveryBitFlipIsFound) {
 TEST_F(Damage, EveryWrongLengthIsFound) {
   for (int round = 0; round < 60; ++round) {
     const std::string path = file(2, files_[random_() % files_.size()]);
-    const std::string bytes = slurp(path);
+    const std::string bytes = read_file(path);
     const size_t n = random_() % 4 == 0 ? 0 : random_() % bytes.size();
     spit(path, round % 3 == 0 ? bytes + bytes.substr(0, n + 1) : bytes.substr(0, n));
     expect_found(path + " of another length");
@@ -141,7 +137,7 @@ TEST_F(Damage, AReadThatFailsSkipsTheStepButMarksNothing) {
 TEST_F(Damage, AnIndexThatLiesIsRefusedEvenIfItsHashesHold) {
   const Manifest m = read_manifest(folder_ / ("run/checkpoints/" + step_name(2)), 2);
   const FileRecord& record = m.files[0];
-  const std::string blob = slurp(file(2, "rank-00000.h5")).substr(record.index_offset, record.index_bytes);
+  const std::string blob = read_file(file(2, "rank-00000.h5")).substr(record.index_offset, record.index_bytes);
   int refused = 0;
   for (int round = 0; round < 20000; ++round) {
     std::string lie = blob;
@@ -172,7 +168,7 @@ TEST_F(Damage, ForeignHdf5FilesAreRejected) {
     ++files;
     fs::copy_file(entry.path(), file(2, "rank-00000.h5"), fs::copy_options::overwrite_existing);
     expect_found(entry.path());
-    const std::string content = slurp(entry.path());
+    const std::string content = read_file(entry.path());
     Manifest m = read_manifest(folder_ / ("run/checkpoints/" + step_name(2)), 2);
     m.files[0].size = content.size();
     m.files[0].index_offset = 0;

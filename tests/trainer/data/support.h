@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/data/read/faults.h"
 #include "trainer/data/sample.h"
 
 namespace mm::data::test {
@@ -24,6 +25,12 @@ class TemporaryFolder {
 
  private:
   std::string folder_;
+};
+
+// Storage that fails as the hook says, as long as it is in scope.
+struct Hooked {
+  explicit Hooked(FaultHook hook) { set_fault_hook(std::move(hook)); }
+  ~Hooked() { set_fault_hook({}); }
 };
 
 void write(const std::string& path, std::string_view content);

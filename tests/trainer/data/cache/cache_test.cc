@@ -19,18 +19,12 @@
 #include "trainer/data/cache/folder.h"
 #include "trainer/data/cache/scrub.h"
 #include "trainer/data/cache/stage.h"
-#include "trainer/data/read/faults.h"
 #include "trainer/data/read/shard_reader.h"
 
 namespace mm::data {
 namespace {
 
 using namespace test;
-
-struct Hooked {
-  explicit Hooked(FaultHook hook) { set_fault_hook(std::move(hook)); }
-  ~Hooked() { set_fault_hook({}); }
-};
 
 constexpr int64_t shards = 12;
 const std::string marker = "a caption that must not be seen by others";

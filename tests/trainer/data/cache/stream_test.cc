@@ -11,17 +11,11 @@
 #include "common/files.h"
 #include "tests/trainer/data/support.h"
 #include "trainer/data/image/image.h"
-#include "trainer/data/read/faults.h"
 
 namespace mm::data {
 namespace {
 
 using namespace test;
-
-struct Hooked {
-  explicit Hooked(FaultHook hook) { set_fault_hook(std::move(hook)); }
-  ~Hooked() { set_fault_hook({}); }
-};
 
 struct Data {
   TemporaryFolder folder;

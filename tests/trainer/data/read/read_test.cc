@@ -6,7 +6,6 @@
 #include <random>
 
 #include "tests/trainer/data/support.h"
-#include "trainer/data/read/faults.h"
 #include "trainer/data/read/memory_budget.h"
 #include "trainer/data/read/read_ahead.h"
 #include "trainer/data/read/shard_reader.h"
@@ -15,11 +14,6 @@ namespace mm::data {
 namespace {
 
 using namespace test;
-
-struct Hooked {
-  explicit Hooked(FaultHook hook) { set_fault_hook(std::move(hook)); }
-  ~Hooked() { set_fault_hook({}); }
-};
 
 std::string random_bytes(size_t n, unsigned seed) {
   std::mt19937_64 random(seed);
